@@ -93,8 +93,8 @@ pub enum ClientError {
     #[error("the node's reply does not fit the request: it is {0}")]
     UnexpectedReply(&'static str),
     /// The reply is too long.
-    #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
-    AnswerTooLong,
+    #[error("the node's answer is longer than {0}")]
+    AnswerTooLong(Bytes),
     /// The request's line is too long. Contains the length of the line.
     #[error("the request has {}, but the maximum is {limit}", display_among(*.0, &[LINE_MAX]), limit = display_among(LINE_MAX, &[*.0]))]
     RequestTooLong(Bytes),
@@ -222,16 +222,21 @@ fn encode_line(message: &RequestLine) -> Result<Vec<u8>, ClientError> {
 /// # Errors
 /// The source ends or fails, or the bytes are no reply of this version.
 pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
+    decode_within(source, ANSWER_BYTES_MAX)
+}
+
+/// Reads and decodes the next reply, of at most `bytes_max` bytes.
+fn decode_within(source: &mut impl BufRead, bytes_max: usize) -> Result<Reply, ClientError> {
     #[derive(Deserialize)]
     struct ReplyVersion {
         weir: u32,
     }
     let mut line = Vec::new();
     // One byte more than the maximum, so that a longer line is noticed.
-    let read_max = ANSWER_BYTES_MAX as u64 + 1;
+    let read_max = bytes_max as u64 + 1;
     source.by_ref().take(read_max).read_until(b'\n', &mut line).map_err(connection_error)?;
-    if line.len() > ANSWER_BYTES_MAX {
-        return Err(ClientError::AnswerTooLong);
+    if line.len() > bytes_max {
+        return Err(ClientError::AnswerTooLong(Bytes(bytes_max as u64)));
     }
     if line.pop() != Some(b'\n') {
         return Err(ClientError::Gone);
@@ -323,6 +328,8 @@ impl Write for NodeStream {
 #[derive(Debug)]
 pub struct Client<S = NodeStream> {
     stream: BufReader<S>,
+    /// The longest reply, in bytes.
+    reply_bytes_max: usize,
 }
 
 impl Client {
@@ -409,7 +416,12 @@ impl Client {
 impl<S: Read + Write> Client<S> {
     /// Creates a client over a connected stream.
     pub fn new(stream: S) -> Self {
-        Self { stream: BufReader::new(stream) }
+        Self { stream: BufReader::new(stream), reply_bytes_max: ANSWER_BYTES_MAX }
+    }
+
+    /// Limits the length of further replies to less than [`ANSWER_BYTES_MAX`].
+    pub fn limit_replies(&mut self, bytes_max: usize) {
+        self.reply_bytes_max = bytes_max.min(ANSWER_BYTES_MAX);
     }
 
     /// Sends a request, without waiting for the reply.
@@ -425,7 +437,7 @@ impl<S: Read + Write> Client<S> {
         match stream.write_all(bytes).and_then(|()| stream.flush()) {
             Ok(()) => Ok(()),
             // A node may have sent the reason before it closed the connection.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match self.decode() {
                 Ok(Reply::Refused { why }) => Err(ClientError::Refused(escaped(&why))),
                 Err(error @ ClientError::Version(_)) => Err(error),
                 _ => Err(ClientError::Gone),
@@ -434,12 +446,16 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    fn decode(&mut self) -> Result<Reply, ClientError> {
+        decode_within(&mut self.stream, self.reply_bytes_max)
+    }
+
     /// Receives the next reply. A refusal is an error.
     ///
     /// # Errors
     /// No valid reply arrives, or the node refuses the request.
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
-        match decode(&mut self.stream)? {
+        match self.decode()? {
             Reply::Refused { why } => Err(ClientError::Refused(without_control_characters(&why))),
             reply => Ok(reply),
         }
@@ -483,6 +499,7 @@ pub fn reply_kind(reply: &Reply) -> &'static str {
         Reply::Done { .. } => "a confirmation",
         Reply::Refused { .. } => "a refusal",
         Reply::Snapshot(_) => "a snapshot",
+        Reply::Followed { .. } => "a list of followed modules",
         Reply::Record(_) => "a record",
         Reply::Uploaded { .. } => "the progress of an upload",
         Reply::Explained(_) => "an explanation of a credential",
@@ -586,7 +603,7 @@ mod tests {
         let deep = "[".repeat(LINE_BYTES_MAX - 1) + "\n";
         assert!(matches!(client(&deep).receive(), Err(ClientError::InvalidReply(_))));
         let long = "x".repeat(ANSWER_BYTES_MAX) + "\n";
-        assert!(matches!(client(&long).receive(), Err(ClientError::AnswerTooLong)));
+        assert!(matches!(client(&long).receive(), Err(ClientError::AnswerTooLong(_))));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::cmd::node::args;
 use crate::cmd::policy;
-use crate::cmd::run::record_files::RotationLimit;
 use crate::cmd::trust::args as trust;
+use crate::output::record_files::RotationLimit;
+use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -235,22 +236,11 @@ pub struct Run {
     /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the first N rows of each stream, or all of them [default: 10; with more than three streams, 5 of the first stream of each module;
-    /// all with --format]
-    #[arg(long, value_name = "N|all", conflicts_with = "json")]
-    pub rows: Option<RowsArg>,
-    /// Print all rows to standard output while the run goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary
-    /// then goes to standard error, or to the file of --summary
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
-    pub format: Option<FormatArg>,
-    /// Print only the rows of this stream, such as rtt.rtts; the name alone is enough if only one module has such a stream
-    #[arg(long = "stream", value_name = "[MODULE.]STREAM", conflicts_with = "json")]
-    pub streams: Vec<String>,
-    /// Print times of rows in the local time zone instead of UTC
-    #[arg(long, conflicts_with = "json")]
-    pub local_time: bool,
+    /// The rows on standard output.
+    #[command(flatten)]
+    pub printing: RowArgs,
     /// Print the summary as one JSON document, and no rows. "ended" is true for a module that was stopped after its faults
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["rows", "format", "streams", "local_time"])]
     pub json: bool,
     /// Write the summary to FILE, as the JSON document of --json
     #[arg(long, value_name = "FILE")]
@@ -323,32 +313,6 @@ pub struct LiveArgs {
     /// Memory for packets that wait while modules are busy; packets that do not fit are dropped and counted
     #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
     pub ring: Bytes,
-}
-
-/// The format of rows on standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FormatArg {
-    /// Tables, fitted to the terminal
-    Table,
-    /// JSON lines, each with module and stream
-    Json,
-    /// Comma-separated values, of one stream
-    Csv,
-}
-
-/// The number of rows to print; `all` is `u64::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowsArg(pub u64);
-
-impl std::str::FromStr for RowsArg {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "all" => Ok(Self(u64::MAX)),
-            _ => text.parse().map(Self).map_err(|_| "write a number of rows, or all"),
-        }
-    }
 }
 
 /// The kernel interface that delivers packets.

@@ -13,6 +13,7 @@ mod json;
 mod local_time;
 mod module_arg;
 mod modules;
+mod output;
 mod shipped;
 mod trust_files;
 mod usage_hint;
@@ -141,7 +142,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Link(args) => cmd::node::link(&mut out, &args)?,
         Command::Load(args) => cmd::node::load(&mut out, &args)?,
         Command::Unload(args) => cmd::node::unload(&mut out, &args)?,
-        Command::Follow(args) => cmd::node::follow(&mut out, &args)?,
+        Command::Follow(args) => {
+            drop(out);
+            cmd::node::follow(&args)?;
+        }
         Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
         Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
         Command::Key(command) => cmd::trust::key(&mut out, &command)?,

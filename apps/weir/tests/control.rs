@@ -248,20 +248,6 @@ fn top_without_a_terminal_prints_one_table_from_two_snapshots() {
 }
 
 #[test]
-fn followed_records_are_printed_one_row_per_line() {
-    let rows = "{\"weir\":1,\"reply\":{\"record\":{\"from\":\"10.0.0.1\",\"n\":7,\"text\":\"a b\"}}}\n\
-        {\"weir\":1,\"reply\":{\"missed\":{\"rows\":3}}}\n\
-        {\"weir\":1,\"reply\":{\"record\":{\"from\":\"\\u001b[2J\",\"n\":-1.5,\"text\":\"\"}}}\n";
-    let (ended, requests) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts"]);
-    assert_eq!(requests[0].0, json(r#"{"follow":{"session":"alice","module":"rtt","stream":"rtts"}}"#));
-    // A closed connection is a failure.
-    let ended = ended.fails(1, &["3 records were missed", "the node closed the connection"]);
-    assert_eq!(ended.text(), "from=10.0.0.1  n=7  text=\"a b\"\nfrom=\\u{1b}[2J  n=-1.5  text=\"\"\n");
-    let (ended, _) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts", "--json"]);
-    assert_eq!(ended.text().lines().next(), Some(r#"{"from":"10.0.0.1","n":7,"text":"a b"}"#));
-}
-
-#[test]
 fn a_refused_request_exits_with_1_and_the_reason() {
     let refused =
         "{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"core 1 has 12.0 % left; 20.0 % were asked for\"}}}\n";
@@ -273,7 +259,7 @@ fn a_refused_request_exits_with_1_and_the_reason() {
         &["session", "show", "alice"],
         &["load", "alice", "rtt"],
         &["unload", "alice", "rtt"],
-        &["follow", "alice", "rtt", "rtts"],
+        &["follow", "alice", "rtt", "--stream", "rtts"],
         &["reload"],
         &["top", "--once"],
     ] {
@@ -292,7 +278,10 @@ fn invalid_replies_cause_no_panic_and_have_a_hint() {
         ("\n", "not that of a node"),
         ("\0\u{1b}[2J\n", "not that of a node"),
         ("{\"weir\":1,\"reply\":{\"snapshot\":{}}}\n", "missing field"),
-        ("{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n", "does not fit the request"),
+        (
+            "{\"weir\":1,\"reply\":{\"missed\":{\"module\":0,\"stream\":0,\"rows\":1}}}\n",
+            "does not fit the request",
+        ),
         (
             "{\"weir\":9,\"reply\":\"x\"}\n",
             "speaks version 9 of the protocol, but this weir speaks version 1",
@@ -323,7 +312,7 @@ fn usage_errors_exit_with_2() {
         (&["session"], "Usage: weir session"),
         (&["load", "a"], "MODULE"),
         (&["load", "a", "rtt,a=1,a=2"], "`a` is set twice for rtt"),
-        (&["follow", "a", "rtt"], "STREAM"),
+        (&["follow", "a", "rtt", "rtts"], "unexpected argument 'rtts'"),
         (&["ledger", "--since", "yesterday"], "not a time"),
         (&["ledger", "--head", "1:2"], "not a ledger's head"),
         (&["ledger", "--csv", "--json"], "cannot be used with"),

@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod control;
 mod filters;
+mod follow;
 mod hostile;
 mod layout;
 mod linking;

@@ -83,16 +83,10 @@ fn the_commands_of_the_rehearsal_succeed() {
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 3, "{}", logs());
         assert!(!text.contains("192.0.2."), "{text}");
-        let value = |line: &str, name: &str| {
-            let field =
-                line.split_whitespace().find_map(|field| field.strip_prefix(&format!("{name}="))?.into());
-            field.map(str::to_owned).unwrap_or_else(|| panic!("no {name} in {line}"))
-        };
-        let ends = ["src", "dst"].map(|end| value(&lines[0], end));
-        assert!(
-            lines.iter().all(|line| value(line, "rtt_ns").parse::<u64>().is_ok_and(|rtt| rtt > 0)),
-            "{text}"
-        );
+        let value =
+            |line: &str, name: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()[name].clone();
+        let ends = ["src", "dst"].map(|end| value(&lines[0], end).as_str().unwrap().to_owned());
+        assert!(lines.iter().all(|line| value(line, "rtt_ns").as_u64().is_some_and(|rtt| rtt > 0)), "{text}");
         ends
     });
     assert_eq!(places[0], places[1]);

@@ -113,6 +113,12 @@ impl DeclaredStream {
         self.name.as_str() == finding::STREAM
     }
 
+    /// Returns true if a row has the declared length, and its tail all bytes of the row's string fields. The host makes such
+    /// rows only; rows from elsewhere are checked.
+    pub fn fits(&self, row: &[u8], tail: &[u8]) -> bool {
+        row.len() == self.row_bytes && self.fields.iter().all(|field| field.read(row, tail).is_some())
+    }
+
     /// Returns the size of a row in bytes.
     pub fn row_bytes(&self) -> usize {
         self.row_bytes

@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod csv;
+mod finding;
 mod json;
 mod table;
 pub mod text;
 mod value;
 
 pub use csv::CsvRows;
+pub use finding::{FINDINGS, FindingReader, FindingRow, SEVERITY_WORDS, severity_index, severity_word};
 pub use json::{JsonRows, push_escape};
 pub use table::RowTable;
 pub use value::{heading, is_number, shown};

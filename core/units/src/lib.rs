@@ -18,7 +18,7 @@ pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};
 pub use rate::BitsPerSecond;
-pub use text::{Escape, Escaped, escaped, escaped_lines, escaped_prefix, hex, is_plain};
+pub use text::{Escape, Escaped, bytes_of_hex, escaped, escaped_lines, escaped_prefix, hex, is_plain};
 pub use time::{TimeError, parse_time, show_time, time_text};
 
 /// The error for a text that is not a quantity.

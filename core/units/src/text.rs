@@ -65,11 +65,21 @@ impl fmt::Display for Escaped<'_> {
 
 /// Returns bytes as lower-case hexadecimal digits, two for each byte, without separators.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut digits, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        digits.push(digit(byte >> 4));
+        digits.push(digit(byte & 15));
+    }
+    digits
+}
+
+/// Returns the bytes that hexadecimal digits stand for, two digits for each byte; `None` if the text is anything else.
+pub fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let byte = |[high, low]: &[u8; 2]| Some(value(*high)? << 4 | value(*low)?);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
 /// Returns an untrusted text of several lines, such as a compiler's output, for display. Line feeds and tabs stay; other
@@ -98,6 +108,16 @@ mod tests {
         assert_eq!(Path::new(&name).escaped().to_string(), shown);
         assert_eq!(OsStr::new("plain name/é").escaped().to_string(), "plain name/é");
         assert_eq!(escaped_lines("a:\n\tb\r\u{1b}[m\n"), "a:\n\tb\\r\\u{1b}[m\n");
+    }
+
+    #[test]
+    fn hexadecimal_digits_are_read_as_the_bytes_that_they_were_written_from() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(bytes_of_hex(&hex(&bytes)), Some(bytes));
+        assert_eq!((hex(&[0, 0xaf]), bytes_of_hex("0AfF")), ("00af".to_owned(), Some(vec![10, 255])));
+        for text in ["0", "0g", "+1", " 1", "é", "00é0"] {
+            assert_eq!(bytes_of_hex(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -112,6 +112,14 @@ impl StreamFile {
         self.columns.late()
     }
 
+    /// Replaces the value of a key of the metadata, in footers that are written from now on.
+    pub(crate) fn set_fact(&mut self, key: &str, value: &str) {
+        let pairs = self.open.iter_mut().flat_map(|open| &mut open.footer.pairs);
+        for pair in pairs.filter(|pair| pair.key == key) {
+            pair.value = Some(value.to_owned());
+        }
+    }
+
     /// Writes the rows so far to the log, if there is one, so that they survive a crash of the process.
     pub(crate) fn flush(&mut self) -> Result<(), RecordsError> {
         match &mut self.open {

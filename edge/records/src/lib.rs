@@ -176,6 +176,15 @@ impl ModuleFiles {
         }
     }
 
+    /// Sets metadata of a stream's file, which was in [`RecordSource::facts`] when the file was created. Footers that are
+    /// written from now on have the new value. Without such a stream or file, nothing happens.
+    pub fn set_fact(&mut self, stream: u16, key: &str, value: &str) {
+        let stream = self.streams.get_mut(usize::from(stream));
+        if let Some(file) = stream.and_then(|stream| stream.file.as_mut()) {
+            file.set_fact(key, value);
+        }
+    }
+
     /// Returns the rows so far, in the order of the manifest's streams, without the files.
     pub fn so_far(&self) -> Vec<StreamRows> {
         let rows = |stream: &StreamOut| StreamRows {

@@ -14,16 +14,16 @@ pub(crate) mod request_reader;
 pub use crate::control::link_spec::LinkRateChange;
 pub use crate::control::spec::Change;
 pub use crate::control::status::{
-    ChannelStatus, CoreStatus, DelegatedStatus, InterfaceStatus, LimitUsage, LimitsStatus, LinkStatus,
-    MemoryStatus, ModuleStatus, OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts,
-    RevocationsStatus, ServicesStatus, SessionStatus, Snapshot, TableStatus, ViewStatus, VirtualCpuStatus,
+    ChannelStatus, CoreStatus, DelegatedStatus, FindingStatus, FindingsStatus, FollowedModule, FollowedRow,
+    FollowedStream, InterfaceStatus, LimitUsage, LimitsStatus, LinkStatus, MemoryStatus, ModuleStatus,
+    OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus, ServicesStatus,
+    SessionStatus, Snapshot, TableStatus, ViewStatus, VirtualCpuStatus,
 };
 
 use crate::control::bounded_list;
 use crate::control::quantity;
-use crate::control::spec::{ModuleSpec, SessionSpec, TomlValue};
+use crate::control::spec::{ModuleSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use weir_admission::{MODULE_BYTES_MAX, Name};
 use weir_ledger::LedgerEntry;
 use weir_trust::grant::ModuleHash;
@@ -109,17 +109,18 @@ pub enum ControlRequest {
         #[serde(with = "quantity::text")]
         module: Name,
     },
-    /// Follows the records of a stream: [`Reply::Record`].
+    /// Follows the records of a session's modules that run now: [`Reply::Followed`], then [`Reply::Record`] and
+    /// [`Reply::Missed`], until [`Reply::Done`] when all of these modules have ended.
     Follow {
         /// Name of the session.
         #[serde(with = "quantity::text")]
         session: Name,
-        /// Name of the module in the session.
-        #[serde(with = "quantity::text")]
-        module: Name,
-        /// Name of the stream.
-        #[serde(with = "quantity::text")]
-        stream: Name,
+        /// Name of the module in the session; all modules without a name.
+        #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+        module: Option<Name>,
+        /// Names of the streams; all streams if the list is empty.
+        #[serde(default, with = "bounded_list::texts", skip_serializing_if = "Vec::is_empty")]
+        streams: Vec<Name>,
     },
     /// Publishes the next version of an operator's table: [`Reply::Done`]. The body is the contents of the table.
     PutTable {
@@ -335,8 +336,15 @@ pub enum Reply {
     },
     /// The state of the node, as far as the requester may see it.
     Snapshot(Box<Snapshot>),
-    /// A record of the followed stream: its fields by name.
-    Record(BTreeMap<String, TomlValue>),
+    /// The modules whose records follow.
+    Followed {
+        /// Name of the node.
+        node: String,
+        /// The modules, by their index in [`FollowedStream`].
+        modules: Vec<FollowedModule>,
+    },
+    /// A record of a followed stream.
+    Record(FollowedRow),
     /// The node has the first `bytes` bytes of the uploaded file.
     Uploaded {
         /// Number of bytes.
@@ -356,6 +364,9 @@ pub enum Reply {
     },
     /// A slow follower has missed records.
     Missed {
+        /// The stream.
+        #[serde(flatten)]
+        stream: FollowedStream,
         /// Number of missed records.
         rows: u64,
     },

@@ -14,6 +14,7 @@ use crate::sessions::node::{Node, SessionChannel, SessionModule, SessionState, V
 use crate::sessions::preprocessing;
 use crate::sessions::processors::allocation;
 use crate::sessions::view;
+use crate::sessions::writer::RecordedModule;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
@@ -23,6 +24,7 @@ use weir_datapath::driver::{BatchDriver, BatchError};
 use weir_datapath::plan::Visibility;
 use weir_datapath::preprocess::Preprocessor;
 use weir_netio::{DescriptorRing, MemoryQuota};
+use weir_rows::FindingReader;
 use weir_trust::credential::DelegationId;
 use weir_units::{Bytes, Nanos};
 
@@ -171,6 +173,7 @@ impl Node {
             spec,
             name,
             admitted,
+            digest,
             sandbox,
             call_times,
             endpoint,
@@ -208,11 +211,19 @@ impl Node {
         let driver = BatchDriver::new(sandbox, &ring, tick)?;
         let number = allocation.number;
         let manifest = admitted.manifest();
+        let recorded = RecordedModule {
+            name: &name,
+            manifest,
+            // A manifest is UTF-8, as it was parsed from this text.
+            manifest_text: String::from_utf8_lossy(admitted.module().manifest().unwrap_or_default())
+                .into_owned(),
+            digest,
+            findings: Arc::clone(&state.findings),
+        };
         let written = self.writer.open(
             number,
             (session, &state.limits),
-            &name,
-            manifest,
+            recorded,
             &self.records,
             Arc::clone(&account),
         )?;
@@ -232,6 +243,7 @@ impl Node {
             counters: Arc::clone(&counters),
             account: Arc::clone(&account),
             written,
+            has_findings: FindingReader::of(manifest).is_some(),
             spec: spec.clone(),
             origin: None,
             hash_and_signers,

@@ -9,6 +9,7 @@ pub(crate) mod delegation;
 pub(crate) mod descriptors;
 pub(crate) mod error;
 pub(crate) mod filters;
+pub(crate) mod findings;
 pub(crate) mod followers;
 pub(crate) mod install;
 pub(crate) mod inventory;

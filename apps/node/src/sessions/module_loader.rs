@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_os::{Launcher, ProcessorBudget};
 use weir_sandbox::{Engine, Instance, InstanceContext, LoadError, MessageHandler, RemoteInstance};
+use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Nanos};
 use {
     weir_admission::{Admitted, Assessment, CalibratedProfile, Name, Tier},
@@ -42,6 +43,8 @@ pub struct StartedModule {
     pub(crate) spec: ModuleSpec,
     pub(crate) name: Name,
     pub(crate) admitted: Arc<Admitted>,
+    /// Hash of the module's bytes, computed before the node is locked.
+    pub(crate) digest: ModuleHash,
     pub(crate) sandbox: SandboxInstance,
     pub(crate) call_times: CallTimes,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
@@ -242,10 +245,12 @@ impl ModuleLoader {
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
         let (spec, profile) = (spec.clone(), session.profile.clone());
+        let digest = ModuleHash::of_bytes(admitted.bytes());
         Ok(StartedModule {
             spec,
             name,
             admitted,
+            digest,
             sandbox,
             call_times,
             endpoint,

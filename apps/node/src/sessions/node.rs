@@ -16,6 +16,7 @@ use crate::log::{self, warn};
 use crate::sessions::channel_plan::PlanError;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
+use crate::sessions::findings::SessionFindings;
 use crate::sessions::followers::Following;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::link::{NodeLink, SessionOutputs};
@@ -110,6 +111,8 @@ pub(crate) struct SessionModule {
     pub(crate) counters: Arc<TaskCounters>,
     pub(crate) account: Arc<DeferredCharges>,
     pub(crate) written: Arc<WriteCounters>,
+    /// True if the module declares a stream of findings.
+    pub(crate) has_findings: bool,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
 }
 
@@ -155,6 +158,8 @@ pub(crate) struct SessionState {
     pub(crate) reported: LeafMutex<Usage>,
     /// Modules that the node stopped without a request.
     pub(crate) stopped: StoppedModules,
+    /// Latest findings of the session's modules.
+    pub(crate) findings: Arc<SessionFindings>,
     pub(crate) closed_services: ServiceCounters,
 }
 
@@ -193,6 +198,7 @@ impl SessionState {
             closed_usage: Usage::default(),
             reported: LeafMutex::default(),
             stopped: StoppedModules::default(),
+            findings: Arc::default(),
             closed_services: ServiceCounters::default(),
         }
     }
@@ -448,19 +454,20 @@ impl Node {
         }
     }
 
-    /// Follows a stream of a module from now on. Returns the receiver of its records; `None` if the module has no such
-    /// stream.
+    /// Follows streams of a session's module, or of all its present modules, from now on; an empty list of streams stands
+    /// for all. Returns the receiver of the records; `None` without such a stream.
     pub fn follow(
         &self,
         session: &Name,
-        module: &Name,
-        stream: &Name,
+        module: Option<&Name>,
+        streams: &[Name],
     ) -> Result<Option<Following>, NodeError> {
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Some(found) = state.modules.get(module) else {
+        if let Some(module) = module.filter(|module| !state.modules.contains_key(module)) {
             return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
-        };
-        Ok(self.writer.follow(found.number, stream))
+        }
+        let followed = state.modules.iter().filter(|(name, _)| module.is_none_or(|module| module == *name));
+        Ok(self.writer.follow(followed.map(|(name, module)| (name, module.number)), streams))
     }
 
     /// Replaces each session owner's credential by the result of `current`, after the limit of a root has changed.

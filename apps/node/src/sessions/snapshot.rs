@@ -114,6 +114,7 @@ impl Node {
             ended: session.stopped.statuses(),
             used: usage::total_usage(session, stats),
             services,
+            findings: session.findings.status(),
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
             share: session.spec.share.iter().map(ToString::to_string).collect(),

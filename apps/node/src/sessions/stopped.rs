@@ -6,6 +6,7 @@ use crate::control::status::ModuleStatus;
 use crate::core_thread::task::TaskCounters;
 use crate::sessions::node::SessionModule;
 use crate::sessions::writer::WriteCounters;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
@@ -94,6 +95,10 @@ impl SharedCounters {
         status.used_ns = get(&counters.used);
         status.other_threads_ns = self.account.total().0;
         status.memory = get(&counters.memory);
+        // A module that declares no findings has none.
+        if !status.findings.is_empty() {
+            status.findings = written.findings.by_severity();
+        }
         status.last_fault = counters.last_fault.get();
     }
 }
@@ -108,6 +113,7 @@ pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
         state: if is_ended { "unloaded" } else { "running" }.to_owned(),
         isolation: module.isolation.clone(),
         streams: module.streams.iter().map(Name::to_string).collect(),
+        findings: if module.has_findings { module.written.findings.by_severity() } else { BTreeMap::new() },
         ..ModuleStatus::default()
     };
     SharedCounters::new(module).fill(&mut status);

@@ -6,8 +6,10 @@
 
 mod storage;
 
+use crate::control::status::FollowedModule;
 use crate::core_thread::task::BatchOutput;
-use crate::sessions::followers::{Follower, Following, fields};
+use crate::sessions::findings::{FindingCounters, SessionFindings};
+use crate::sessions::followers::{Follower, Following};
 use crate::sessions::limits::SessionLimits;
 use crate::sync::{LeafMutex, OrderedMutex, rank};
 use std::collections::{BTreeSet, HashMap};
@@ -21,7 +23,9 @@ use storage::RecordStorage;
 pub(crate) use storage::{SessionFiles, StorageHolder};
 use weir_datapath::account::DeferredCharges;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered, next_number};
+use weir_rows::FindingReader;
 use weir_sandbox::thread_time;
+use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Escape as _, Nanos};
 use {
     weir_admission::{Manifest, Name},
@@ -46,6 +50,22 @@ pub struct WriteCounters {
     pub disk_full: AtomicU64,
     /// Rows that could not be written for another reason.
     pub lost: AtomicU64,
+    /// Findings.
+    pub(crate) findings: FindingCounters,
+}
+
+/// A module whose records are written.
+pub(crate) struct RecordedModule<'a> {
+    /// Name in the session.
+    pub(crate) name: &'a Name,
+    /// Manifest, which declares the streams.
+    pub(crate) manifest: &'a Manifest,
+    /// Text of the manifest, for followers.
+    pub(crate) manifest_text: String,
+    /// Hash of the module's bytes.
+    pub(crate) digest: ModuleHash,
+    /// Latest findings of the session.
+    pub(crate) findings: Arc<SessionFindings>,
 }
 
 /// Limits at which a module's files are completed and the next files begun.
@@ -64,6 +84,8 @@ type Followers = Arc<LeafMutex<Vec<Follower>>>;
 #[derive(Debug)]
 struct ModuleEntry {
     streams: Vec<Name>,
+    digest: ModuleHash,
+    manifest: Arc<str>,
     followers: Followers,
     writer: Arc<OrderedMutex<ModuleWriter, { rank::MODULE_RECORDS }>>,
     session: Name,
@@ -105,6 +127,10 @@ struct ModuleWriter {
     failed: Option<Instant>,
     /// True if the last error was a full disk.
     is_disk_full: bool,
+    /// The session's latest findings.
+    findings: Arc<SessionFindings>,
+    /// Recognises the findings among the module's records; `None` for a module without findings.
+    finding_reader: Option<FindingReader>,
 }
 
 /// The next file number of each module, by session and module. The session's folder is searched for earlier files only
@@ -223,11 +249,11 @@ impl RecordWriter {
         &self,
         module_number: u64,
         (session, limits): (&Name, &Arc<SessionLimits>),
-        module: &Name,
-        manifest: &Manifest,
+        module: RecordedModule<'_>,
         folder: &Path,
         account: Arc<DeferredCharges>,
     ) -> Result<Arc<WriteCounters>, RecordsError> {
+        let RecordedModule { name: module, manifest, manifest_text, digest, findings } = module;
         let written: Arc<WriteCounters> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
@@ -252,12 +278,21 @@ impl RecordWriter {
             followers: Arc::clone(&followers),
             failed: None,
             is_disk_full: false,
+            findings,
+            finding_reader: FindingReader::of(manifest),
         };
         writer.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
         let session = session.clone();
-        let entry =
-            ModuleEntry { streams, followers, writer: Arc::new(OrderedMutex::new(writer)), session, account };
+        let entry = ModuleEntry {
+            streams,
+            digest,
+            manifest: manifest_text.into(),
+            followers,
+            writer: Arc::new(OrderedMutex::new(writer)),
+            session,
+            account,
+        };
         self.modules.lock().insert(module_number, entry);
         Ok(written)
     }
@@ -269,14 +304,27 @@ impl RecordWriter {
         }
     }
 
-    /// Follows a stream of a module from now on. `None` if the module or the stream does not exist.
-    pub fn follow(&self, module: u64, stream: &Name) -> Option<Following> {
+    /// Follows streams of these modules from now on, each with its name and number; an empty list of streams stands for
+    /// all. `None` if no module has such a stream.
+    pub(crate) fn follow<'a>(
+        &self,
+        followed: impl Iterator<Item = (&'a Name, u64)>,
+        streams: &[Name],
+    ) -> Option<Following> {
         let modules = self.modules.lock();
-        let entry = modules.get(&module)?;
-        let number = entry.streams.iter().position(|name| name == stream)?;
-        let (follower, following) = Follower::new(u16::try_from(number).ok()?);
-        entry.followers.with(|followers| followers.push(follower));
-        Some(following)
+        let (queue, mut following) = Following::new();
+        for (name, number) in followed {
+            let Some(entry) = modules.get(&number) else { continue };
+            let module = FollowedModule {
+                name: name.to_string(),
+                digest: entry.digest.to_string(),
+                manifest: entry.manifest.to_string(),
+            };
+            if let Some(follower) = following.add(&queue, module, &entry.streams, streams) {
+                entry.followers.with(|followers| followers.push(follower));
+            }
+        }
+        (!following.modules.is_empty()).then_some(following)
     }
 }
 
@@ -470,7 +518,11 @@ impl ModuleWriter {
                     self.end();
                 }
             }
-            self.send_to_followers(&record);
+            if let Some(finding) = self.finding_reader.as_ref().and_then(|reader| reader.read(&record)) {
+                self.written.findings.count(finding.severity);
+                self.findings.add(&self.module, &finding);
+            }
+            self.followers.with(|followers| followers.retain(|follower| follower.offer(&record)));
         }
         _ = self.rotate(rotation);
     }
@@ -553,12 +605,6 @@ impl ModuleWriter {
         (self.opened, self.bytes) = (Instant::now(), 0);
     }
 
-    fn send_to_followers(&mut self, record: &Record<'_>) {
-        let Some(stream) = self.manifest.streams.get(usize::from(record.stream)) else { return };
-        let row = || fields(stream, record);
-        self.followers.with(|followers| followers.retain(|follower| follower.offer(record.stream, row)));
-    }
-
     fn log(&self, what: &str) {
         let about = crate::log::session(&self.session).module(&self.module);
         about.info(&format_args!("session {}, module {}: {what}", self.session, self.module));
@@ -580,6 +626,11 @@ mod tests {
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
                             [[stream.field]]\nname = 'n'\ntype = 'u64'\n";
 
+    fn recorded<'a>(name: &'a Name, manifest: &'a Manifest) -> RecordedModule<'a> {
+        let (manifest_text, findings) = (MANIFEST.to_owned(), Arc::default());
+        RecordedModule { name, manifest, manifest_text, digest: ModuleHash([0; 32]), findings }
+    }
+
     fn row(module: u64) -> BatchOutput {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(0), 0, &7u64.to_le_bytes());
@@ -596,7 +647,13 @@ mod tests {
             let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());
             let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
             writer
-                .open(number, (&session, &limits), &module, &manifest, folder.path(), Arc::default())
+                .open(
+                    number,
+                    (&session, &limits),
+                    recorded(&module, &manifest),
+                    folder.path(),
+                    Arc::default(),
+                )
                 .unwrap()
         });
         let outputs = writer.outputs().unwrap();
@@ -623,7 +680,8 @@ mod tests {
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
         let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
-        let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
+        let written =
+            writer.open(1, open, recorded(&module, &manifest), folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();
         let kept = || limits.status().of(Resource::RecordStorage).in_use;
         let wait = |is_so: &dyn Fn() -> bool| {
@@ -650,7 +708,8 @@ mod tests {
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
         let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
-        let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
+        let written =
+            writer.open(1, open, recorded(&module, &manifest), folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();
         (0..5).for_each(|_| outputs.send(row(1)).unwrap());
         drop((outputs, writer));

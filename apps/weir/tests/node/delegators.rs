@@ -31,7 +31,7 @@ fn a_delegator_can_close_sessions_of_delegates_and_change_nothing_else() {
     for (arguments, right) in [
         (&["load", &name, "rtt"][..], &manage),
         (&["unload", &name, "port-count"], &manage),
-        (&["follow", &name, "port-count", "counts"], &follow),
+        (&["follow", &name, "port-count", "--stream", "counts"], &follow),
         (&["session", "change", &name, "--memory", "4 MiB"], &manage),
         (&["session", "change", &name, "--channel", "name=more,interface=b"], &manage),
     ] {
@@ -116,7 +116,7 @@ fn a_delegator_may_use_what_an_owner_shares_until_the_share_is_removed() {
     // The right to follow does not include the right to manage, nor the reverse.
     change(&net, "--share", &follow);
     net.run_refused(&researcher, &["unload", &name, "port-count"], "--share manage=");
-    let mut command = net.command(&researcher, &["follow", &name, "port-count", "counts"]);
+    let mut command = net.command(&researcher, &["follow", &name, "port-count", "--stream", "counts"]);
     let mut following = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     for who in [&researcher, &student] {
         let session = if std::ptr::eq(who, &researcher) { name.as_str() } else { "study" };
@@ -139,7 +139,7 @@ fn a_delegator_may_use_what_an_owner_shares_until_the_share_is_removed() {
     assert!(followed.status.code() == Some(1) && said.contains("--share follow="), "{said}");
 
     change(&net, "--share", &manage);
-    net.run_refused(&researcher, &["follow", &name, "port-count", "counts"], "--share follow=");
+    net.run_refused(&researcher, &["follow", &name, "port-count", "--stream", "counts"], "--share follow=");
     net.run(&researcher, &["unload", &name, "port-count"]);
     net.run(&researcher, &["load", &name, "port-count,ports=53", "--name", "second"]);
     net.run(&researcher, &["session", "change", &name, "--memory", "6 MiB"]);

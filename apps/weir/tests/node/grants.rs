@@ -5,19 +5,15 @@ use crate::tables::{
     WINDOW, emitted_value, error_of, follow, load, memory_used, next_value, output_of, publisher, reader,
     session, table,
 };
-use crate::testbed::{Testbed, is_inside, udp};
+use crate::testbed::{FollowedReplies, Testbed, is_inside, udp};
 use serde_json::{Value, json};
-use std::io::{BufReader, Lines};
-use std::os::unix::net::UnixStream;
 
 /// The result of `publish` without the right.
 const DENIED: i64 = -3;
 
-/// The result that a publisher has emitted. Numbers beyond those of JSON are text.
-fn next_result(rows: &mut Lines<BufReader<UnixStream>>) -> i64 {
-    let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
-    let value = row["reply"]["record"]["value"].clone();
-    value.as_i64().unwrap_or_else(|| value.as_str().unwrap().parse::<u64>().unwrap().cast_signed())
+/// The result that a publisher has emitted.
+fn next_result(rows: &mut FollowedReplies) -> i64 {
+    rows.next().unwrap()["record"]["value"].as_u64().unwrap().cast_signed()
 }
 
 /// Puts these bytes into a table of the operator.

@@ -13,6 +13,7 @@ mod earlier_versions;
 mod fairness;
 mod faults;
 mod filters;
+mod findings;
 mod followers;
 mod grants;
 mod isolation;

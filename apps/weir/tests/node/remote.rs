@@ -377,7 +377,7 @@ fn a_session_is_closed_when_its_right_ends() {
     let short = net.granted("short", Grant { expires: Some(seconds_from_now(15)), ..modest_grant() });
     net.run(&short, &SESSION);
     net.run(&short, &["load", "study", "port-count,ports=53"]);
-    let mut follow = net.command(&short, &["follow", "study", "port-count", "counts"]);
+    let mut follow = net.command(&short, &["follow", "study", "port-count", "--stream", "counts"]);
     let following = follow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // A delegate's session ends when the delegator's credential expires, even if its own block has no date and the
     // delegator has no session.

@@ -98,7 +98,7 @@ fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
     assert!(explained.contains("it allows:") && explained.contains("10%"), "{explained}");
 
     // A follower loses access when it is no longer an operator.
-    let mut watch = command(&admin.key, &["follow", "own", "port-count", "counts"]);
+    let mut watch = command(&admin.key, &["follow", "own", "port-count", "--stream", "counts"]);
     done(&["session", "create", "own", "--memory", "8 MiB", "--channel", "interface=b"]);
     done(&["load", "own", "port-count"]);
     let watching = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,10 +1,10 @@
 //! Sessions: packets, usage, creation and changes.
 
 use crate::limits::row_module;
-use crate::testbed::{Testbed, is_inside, udp};
+use crate::testbed::{FollowedReplies, Testbed, is_inside, udp};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use weir_node::control::spec::LIST_ENTRIES_MAX;
 
@@ -130,16 +130,12 @@ fn a_stream_can_be_followed_while_it_is_emitted() {
         return;
     }
     let mut testbed = Testbed::new(TWO);
-    let mut follower = testbed.connect();
-    let request = json!({"weir": 1, "request": {"follow": {"session": "bob", "module": "trajectory", "stream": "samples"}}});
-    writeln!(follower, "{request}").unwrap();
-    let mut lines = BufReader::new(follower).lines();
-    assert!(lines.next().unwrap().unwrap().contains("done"));
+    let mut replies = FollowedReplies::new(&testbed, "bob", "trajectory", "samples");
     testbed.send(&(0..2000u16).map(|i| udp(i, &i.to_be_bytes())).collect::<Vec<_>>());
-    let row: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert!(row["reply"]["record"].as_object().is_some_and(|fields| fields.len() > 2), "{row}");
+    let row = replies.next().unwrap();
+    assert!(row["record"].as_object().is_some_and(|fields| fields.len() > 2), "{row}");
     let why = testbed
-        .request_refused(json!({"follow": {"session": "bob", "module": "trajectory", "stream": "no"}}));
+        .request_refused(json!({"follow": {"session": "bob", "module": "trajectory", "streams": ["no"]}}));
     assert!(why.contains("has no stream `no`"), "{why}");
 }
 

@@ -1,10 +1,10 @@
 //! Named tables: the operator and sessions publish them, and sessions with a grant read them; with honest and hostile modules.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::testbed::{Testbed, is_inside, udp};
+use crate::testbed::{FollowedReplies, Testbed, is_inside, udp};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
@@ -63,19 +63,13 @@ pub fn load(testbed: &Testbed, session: &str, module: &[u8]) {
 }
 
 /// The rows of a session's module, as they arrive.
-pub fn follow(testbed: &Testbed, session: &str) -> Lines<BufReader<UnixStream>> {
-    let mut stream = testbed.connect();
-    let request =
-        json!({"weir": 1, "request": {"follow": {"session": session, "module": "m", "stream": "rows"}}});
-    writeln!(stream, "{request}").unwrap();
-    let mut lines = BufReader::new(stream).lines();
-    assert!(lines.next().unwrap().unwrap().contains("done"));
-    lines
+pub fn follow(testbed: &Testbed, session: &str) -> FollowedReplies {
+    FollowedReplies::new(testbed, session, "m", "rows")
 }
 
-pub fn next_value(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
-    let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
-    row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
+pub fn next_value(rows: &mut FollowedReplies) -> u64 {
+    let row = rows.next().unwrap();
+    row["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
 
 /// The value that a reader emits for version `version` of a table that begins with `bytes`.
@@ -384,8 +378,7 @@ fn a_publisher_leaves_the_reserved_descriptors_to_requests() {
     let mut rows = follow(&testbed, "maker");
     let mut answer = |testbed: &mut Testbed| {
         testbed.send(&[udp(1, b"x")]);
-        let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
-        row["reply"]["record"]["value"].clone()
+        rows.next().unwrap()["record"]["value"].clone()
     };
     assert_eq!(answer(&mut testbed), 0);
     let process = testbed.process().to_string();

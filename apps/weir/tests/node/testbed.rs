@@ -1,12 +1,16 @@
 //! The testbed: a network namespace with a virtual cable from `a` to `b`, and a node that receives at `b`.
 
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use weir_admission::Manifest;
 use weir_netio::{LiveSink, SocketKind};
+use weir_rows::JsonRows;
+use weir_session::{Record, RecordOrder};
+use weir_units::bytes_of_hex;
 
 /// The prefix of a line on standard error that contains a measurement.
 pub const MEASUREMENT_PREFIX: &str = "measured: ";
@@ -430,4 +434,53 @@ impl Drop for Testbed {
 
 fn named(list: &Value, name: &str) -> Option<Value> {
     list.as_array().into_iter().flatten().find(|part| part["name"] == name).cloned()
+}
+
+/// The node's replies to a follower. The fields of records are read by the module's manifest, which the node sends first.
+pub struct FollowedReplies {
+    lines: Lines<BufReader<UnixStream>>,
+    manifests: Vec<Manifest>,
+}
+
+impl FollowedReplies {
+    /// Follows a stream of a module from now on.
+    pub fn new(testbed: &Testbed, session: &str, module: &str, stream: &str) -> Self {
+        Self::of(testbed, json!({"session": session, "module": module, "streams": [stream]}))
+    }
+
+    /// Follows by this content of a request.
+    pub fn of(testbed: &Testbed, follow: Value) -> Self {
+        let mut stream = testbed.connect();
+        let request = json!({"weir": 1, "request": {"follow": follow}});
+        writeln!(stream, "{request}").unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let modules = first["reply"]["followed"]["modules"].as_array();
+        let modules = modules.unwrap_or_else(|| panic!("{first}"));
+        let manifest =
+            |module: &Value| Manifest::parse(module["manifest"].as_str().unwrap().as_bytes()).unwrap();
+        Self { lines, manifests: modules.iter().map(manifest).collect() }
+    }
+}
+
+impl Iterator for FollowedReplies {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        let line: Value = serde_json::from_str(&self.lines.next()?.ok()?).unwrap();
+        let mut reply = line["reply"].clone();
+        if let Some(record) = reply.get("record") {
+            let index = |name: &str| usize::try_from(record[name].as_u64().unwrap()).unwrap();
+            let bytes = |name: &str| bytes_of_hex(record[name].as_str().unwrap_or_default()).unwrap();
+            let (row, tail) = (bytes("row"), bytes("tail"));
+            let stream = &self.manifests[index("module")].streams[index("stream")];
+            assert!(stream.fits(&row, &tail), "{line}");
+            let record = Record { order: RecordOrder::packet(0), stream: 0, row: &row, tail: &tail };
+            let mut json = Vec::new();
+            JsonRows::new("m", stream, weir_rows::utc).push(&mut json, &record);
+            let fields: Value = serde_json::from_slice(&json).unwrap();
+            reply["record"] = fields;
+        }
+        Some(reply)
+    }
 }

@@ -3,11 +3,9 @@
 use crate::module::{MANIFEST, assemble, text};
 use crate::remote::{Net, Person, modest_grant};
 use crate::sandbox_processes::sandbox_processes;
-use crate::testbed::{Testbed, is_inside, udp, with_ip_checksum};
+use crate::testbed::{FollowedReplies, Testbed, is_inside, udp, with_ip_checksum};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
@@ -259,19 +257,13 @@ fn reader(at: u32) -> Vec<u8> {
 }
 
 /// The rows of a module, as they arrive.
-fn follow(testbed: &Testbed, session: &str, module: &str) -> Lines<BufReader<UnixStream>> {
-    let mut stream = testbed.connect();
-    let request =
-        json!({"weir": 1, "request": {"follow": {"session": session, "module": module, "stream": "rows"}}});
-    writeln!(stream, "{request}").unwrap();
-    let mut lines = BufReader::new(stream).lines();
-    assert!(lines.next().unwrap().unwrap().contains("done"));
-    lines
+fn follow(testbed: &Testbed, session: &str, module: &str) -> FollowedReplies {
+    FollowedReplies::new(testbed, session, module, "rows")
 }
 
-fn next_value(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
-    let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
-    row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
+fn next_value(rows: &mut FollowedReplies) -> u64 {
+    let row = rows.next().unwrap();
+    row["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
 
 /// A grant with the resources for a search, and the packets of this view, except for those of port 9.

@@ -80,8 +80,8 @@ pub(crate) fn permit(
             ControlRequest::Load { session: name, module, signatures }
         }
         ControlRequest::Unload { module, .. } => ControlRequest::Unload { session: name, module },
-        ControlRequest::Follow { module, stream, .. } => {
-            ControlRequest::Follow { session: name, module, stream }
+        ControlRequest::Follow { module, streams, .. } => {
+            ControlRequest::Follow { session: name, module, streams }
         }
         other => other,
     };

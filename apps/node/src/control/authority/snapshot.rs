@@ -3,10 +3,10 @@
 use super::{SessionOwner, SessionRelation};
 use crate::control::protocol::LimitsStatus;
 use crate::control::protocol::{
-    ChannelStatus, MemoryStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus, Snapshot,
-    VirtualCpuStatus,
+    ChannelStatus, FindingsStatus, MemoryStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus,
+    Snapshot, VirtualCpuStatus,
 };
-use crate::control::share::ShareGrant;
+use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeMap;
 use weir_ledger::DropCounts;
@@ -49,6 +49,16 @@ pub(crate) fn snapshot_of(
         if relation == SessionRelation::Own {
             return Some(session);
         }
+        // Texts of findings are records, so only the right to follow the session's records shows them.
+        let follows = |share: &String| {
+            let share: Option<ShareGrant> = share.parse().ok();
+            share.is_some_and(|share| {
+                share.right == ShareableRight::Follow && share.key == *credential.holder()
+            })
+        };
+        if !session.share.iter().any(follows) {
+            session.findings.latest.clear();
+        }
         // A share is visible only to the owner of the session and to the holder of the share's key.
         session
             .share
@@ -88,6 +98,7 @@ fn sums(session: SessionStatus) -> SessionStatus {
         used: session.used,
         limits: LimitsStatus { writes: None, writes_refused: 0, ..session.limits },
         services: ServicesStatus::default(),
+        findings: FindingsStatus { latest: Vec::new(), ..session.findings },
         publish: Vec::new(),
         read: Vec::new(),
         offers: Vec::new(),

@@ -1,7 +1,9 @@
 //! Tests of authorisation, with credentials for the tests of other modules.
 
 use super::*;
-use crate::control::protocol::{Change, ControlRequest, ModuleStatus, SessionStatus, Snapshot};
+use crate::control::protocol::{
+    Change, ControlRequest, FindingStatus, FindingsStatus, ModuleStatus, SessionStatus, Snapshot,
+};
 use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
@@ -269,7 +271,7 @@ fn verbs(session: &Name) -> Vec<(ControlRequest, Needed)> {
         (ControlRequest::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
         (ControlRequest::Unload { session: name(), module: name() }, manage),
         (
-            ControlRequest::Follow { session: name(), module: name(), stream: name() },
+            ControlRequest::Follow { session: name(), module: Some(name()), streams: vec![name()] },
             Needed::Shared(ShareableRight::Follow),
         ),
         (change(", \"memory\": \"1 MiB\""), manage),
@@ -392,6 +394,35 @@ fn a_delegates_session_shows_sums_until_it_is_shared() {
     }
     let own = &seen(&child, &[share(ShareableRight::Follow, 1)])[0];
     assert_eq!((own.name.as_str(), own.modules.len(), own.share.len()), ("s", 2, 1));
+}
+
+#[test]
+fn texts_of_findings_are_shown_only_to_those_who_may_follow_the_session() {
+    let (parent, child) = (chain(&[ceilings(1 << 30)]), chain(&[ceilings(1 << 30), Grant::default()]));
+    let (made, owner) = created(&child, spec(""));
+    let finding = FindingStatus { text: "secret".to_owned(), ..FindingStatus::default() };
+    let findings = FindingsStatus { counts: [("high".to_owned(), 3)].into(), latest: vec![finding] };
+    let owners = BTreeMap::from([(made.name.to_string(), owner)]);
+    let seen = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
+        let share = shares.iter().map(ToString::to_string).collect();
+        let (name, findings) = (made.name.to_string(), findings.clone());
+        let session = SessionStatus { name, share, findings, ..SessionStatus::default() };
+        let all = Snapshot { sessions: vec![session], ..Snapshot::default() };
+        snapshot_of(who, &all, &owners).sessions.remove(0).findings
+    };
+    let (follow, manage) = (ShareableRight::Follow, ShareableRight::Manage);
+    for (who, shares, is_shown) in [
+        (&child, &[][..], true),
+        (&parent, &[], false),
+        (&parent, &[share(manage, 1)], false),
+        (&parent, &[share(manage, 1), share(follow, 9)], false),
+        (&parent, &[share(follow, 1)], true),
+        (&parent, &[share(manage, 1), share(follow, 1)], true),
+    ] {
+        let seen = seen(who, shares);
+        assert_eq!(seen.latest.len(), usize::from(is_shown), "{shares:?}");
+        assert_eq!(seen.counts["high"], 3, "{shares:?}");
+    }
 }
 
 #[test]

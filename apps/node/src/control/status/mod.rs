@@ -1,7 +1,11 @@
 //! The state that a node reports. These plain structures are filled in by the node's sessions and sent by the protocol.
 
+mod findings;
+mod followed;
 mod limits;
 
+pub use findings::{FindingStatus, FindingsStatus};
+pub use followed::{FollowedModule, FollowedRow, FollowedStream};
 pub use limits::{LimitUsage, LimitsStatus};
 
 use crate::control::quantity;
@@ -314,6 +318,9 @@ pub struct SessionStatus {
     /// Service counters of its modules.
     #[serde(default)]
     pub services: ServicesStatus,
+    /// Findings of its modules.
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
+    pub findings: FindingsStatus,
     /// Named tables that its modules may publish: `NAME`, or `LOCAL=NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
@@ -453,4 +460,7 @@ pub struct ModuleStatus {
     pub last_fault: Option<String>,
     /// Record streams of the module, which can be followed.
     pub streams: Vec<String>,
+    /// Number of findings by severity, with zeros; empty for a module that declares no findings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub findings: BTreeMap<String, u64>,
 }

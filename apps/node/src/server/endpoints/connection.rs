@@ -5,7 +5,9 @@ use super::rate_limiter::{RequestRateLimiter, cost_of_cpu, cost_of_extra_bytes, 
 use crate::control::audit::PendingDecision;
 use crate::control::authority::{RequestRefusal, Requester};
 use crate::control::protocol::request_reader::{ParsedRequest, parse_request, read_line};
-use crate::control::protocol::{ControlRequest, PART_BYTES_MAX, Reply, RequestLine, Response, VERSION};
+use crate::control::protocol::{
+    ControlRequest, FollowedRow, PART_BYTES_MAX, Reply, RequestLine, Response, VERSION,
+};
 use crate::control::share::ShareGrant;
 use crate::server::compile_queue;
 use crate::server::daemon::{Daemon, LedgerQuery};
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_sandbox::thread_time;
 use weir_trust::credential::DelegationId;
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, hex};
 
 /// The time after which the connection of a client that sends nothing, or reads nothing, is closed.
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,6 +35,17 @@ const WATCH_MIN: Duration = Duration::from_millis(50);
 const SHARE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which a follower is charged for the processor time of sending records.
 const FOLLOW_CHARGE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Returns the reason why a session has nothing to follow.
+fn no_stream(session: &Name, module: Option<&Name>, streams: &[Name]) -> String {
+    let names: Vec<String> = streams.iter().map(|stream| format!("`{stream}`")).collect();
+    let named =
+        if names.is_empty() { "record stream".to_owned() } else { format!("stream {}", names.join(" or ")) };
+    match module {
+        Some(module) => format!("module `{module}` has no {named}; `weir session show {session}` lists them"),
+        None => format!("no module in the session has a {named}; `weir session show {session}` lists them"),
+    }
+}
 
 /// The byte stream of a client's connection.
 pub(super) trait PeerStream: Read + Write {
@@ -399,29 +412,29 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),
             },
-            ControlRequest::Follow { session, module, stream } => {
+            ControlRequest::Follow { session, module, streams } => {
                 let permitted_by = (owner, share);
                 let following = daemon.with_node(|node| {
                     node.permitted_session(&session, &permitted_by)?;
-                    node.follow(&session, &module, &stream)
+                    let following = node.follow(&session, module.as_ref(), &streams)?;
+                    Ok::<_, NodeError>(
+                        following.map(|following| (node.config.node.name.to_string(), following)),
+                    )
                 });
                 let share = permitted_by.1;
                 match following {
-                    Ok(Some(following)) => {
+                    Ok(Some((node, following))) => {
                         daemon.record_decision(decision.answered(&done_reply(), false));
-                        self.send_reply(done_reply())?;
+                        self.send_reply(Reply::Followed { node, modules: following.modules.clone() })?;
                         self.send_records(&following, &session, share.as_ref())?;
                         if !self.refuse_if_share_ended(&session, share.as_ref())? {
-                            let end_of_records = format_args!(
-                                "the records end here: module `{module}` was unloaded, or its session closed"
-                            );
-                            self.refuse(&end_of_records)?;
+                            let note =
+                                "the records end here: their modules were unloaded, or the session closed";
+                            self.send_reply(Reply::Done { notes: vec![note.to_owned()] })?;
                         }
                         return Ok(false);
                     }
-                    Ok(None) => refused(&format_args!(
-                        "module `{module}` has no stream `{stream}`; `weir session show {session}` lists them"
-                    )),
+                    Ok(None) => refused(&no_stream(&session, module.as_ref(), &streams)),
                     Err(error) => refused(&error),
                 }
             }
@@ -500,10 +513,12 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 last_charge = Instant::now();
             }
             match following.next(Duration::from_millis(200)) {
-                Ok(FollowedRecord { item, in_flight }) => {
+                Ok(FollowedRecord { stream, item, in_flight }) => {
                     self.send_reply(match item {
-                        FollowedItem::Row(row) => Reply::Record(row),
-                        FollowedItem::Missed(rows) => Reply::Missed { rows },
+                        FollowedItem::Row { row, tail } => {
+                            Reply::Record(FollowedRow { stream, row: hex(&row), tail: hex(&tail) })
+                        }
+                        FollowedItem::Missed(rows) => Reply::Missed { stream, rows },
                     })?;
                     drop(in_flight);
                 }
@@ -512,10 +527,11 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                         return Ok(());
                     }
                 }
-                // The module was unloaded, or its session closed.
+                // All modules were unloaded, or their session closed.
                 Err(RecvTimeoutError::Disconnected) => {
-                    let rows = following.missed();
-                    return if rows > 0 { self.send_reply(Reply::Missed { rows }) } else { Ok(()) };
+                    return following
+                        .missed()
+                        .try_for_each(|(stream, rows)| self.send_reply(Reply::Missed { stream, rows }));
                 }
             }
         }

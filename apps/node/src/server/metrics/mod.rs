@@ -572,6 +572,11 @@ impl MetricsSnapshot {
             counts(|module| module.packets),
         )?;
         to.family("weir_module", "records", "Emitted records", counts(|module| module.records))?;
+        let with_findings = all().filter(|(_, module)| !module.findings.is_empty());
+        let findings = samples_by_label("severity", [], with_findings, |module| &module.findings);
+        if !findings.is_empty() {
+            to.family("weir_findings", "", "Findings, by severity", Samples::Counter(findings))?;
+        }
         let help = "Records that were not accepted, or could not be written";
         to.family("weir_module_lost", "records", help, counts(|module| module.records_lost))?;
         to.family("weir_module_faults", "", "Calls that failed", counts(|module| module.faults))?;

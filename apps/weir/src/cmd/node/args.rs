@@ -3,6 +3,7 @@
 use super::address::NodeAddress;
 use super::spec_options::SpecOptions;
 use crate::amounts::{AmountOptions, SessionLimitAmounts};
+use crate::output::row_args::RowArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_admission::Name;
@@ -250,21 +251,36 @@ pub struct UnloadArgs {
 
 /// `weir follow`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir follow alice                                        rows of all modules of session alice as tables, findings as lines
+  weir follow alice theirs --stream totals --format json   rows of one stream, one JSON object a line
+  weir follow alice --stream theirs.totals --rows 100      the first 100 rows of it
+  weir follow alice --out records --report report.html     all rows until Ctrl-C, as Parquet files and as a report
+
+Modules that are loaded later are not followed. The command ends when all followed modules have ended, by Ctrl-C, SIGTERM or SIGHUP, and when the reader of \
+its rows ends, as in weir follow alice | head; with --out or --report it then goes on. Files are then complete. If the connection breaks, \
+they keep the extension .part.
+
+Exit status: 0 after these ends; 1 when the node ended the records for another reason, or the connection broke; 2 for wrong usage.")]
 pub struct FollowArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
     /// The session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
-    /// The module
+    /// The module; without it, all modules that run in the session now
     #[arg(value_name = "MODULE", value_parser = name)]
-    pub module: Name,
-    /// The module's record stream
-    #[arg(value_name = "STREAM", value_parser = name)]
-    pub stream: Name,
-    /// Print each record as a JSON object
-    #[arg(long)]
-    pub json: bool,
+    pub module: Option<Name>,
+    /// The rows on standard output.
+    #[command(flatten)]
+    pub printing: RowArgs,
+    /// Write records to DIR/MODULE/STREAM.parquet
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write a report with plots: one self-contained HTML file
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// `weir reload`.

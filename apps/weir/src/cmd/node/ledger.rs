@@ -5,7 +5,7 @@ use super::address::named_node;
 use super::args::LedgerArgs;
 use super::{NodeCommandError, read, show};
 use crate::Failure;
-use crate::cmd::run::progress::RunProgress;
+use crate::output::progress::RunProgress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{

@@ -3,8 +3,8 @@
 use super::args::{LoadArgs, UnloadArgs};
 use super::{NodeCommandError, execute};
 use crate::Failure;
-use crate::cmd::run::progress::RunProgress;
 use crate::module_arg::{ModuleArg, ModuleArgError};
+use crate::output::progress::RunProgress;
 use crate::shipped;
 use crate::trust_files::{TrustFileError, read_signature_text, signature_path};
 use std::collections::BTreeMap;

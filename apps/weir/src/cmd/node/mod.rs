@@ -4,6 +4,7 @@
 pub mod address;
 pub mod args;
 mod config;
+mod findings;
 mod follow;
 mod ledger;
 mod link;
@@ -16,7 +17,7 @@ mod table;
 mod top;
 
 pub use config::check as check_config;
-pub use follow::follow;
+pub use follow::{follow, follow_request};
 pub use ledger::ledger;
 pub use link::link;
 pub use load::{load, unload};
@@ -134,6 +135,9 @@ pub enum NodeCommandError {
         /// The error of closing the session.
         close_error: ClientError,
     },
+    /// Records cannot be followed.
+    #[error(transparent)]
+    Follow(Box<follow::FollowError>),
     /// The terminal cannot be used.
     #[error("the terminal: {0}")]
     Terminal(io::Error),
@@ -142,7 +146,11 @@ pub enum NodeCommandError {
 impl NodeCommandError {
     /// Returns true if the cause is a wrong command line.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::SpecOptions(_) | Self::SetTwice { .. } | Self::NoRequest(_))
+        match self {
+            Self::SpecOptions(_) | Self::SetTwice { .. } | Self::NoRequest(_) => true,
+            Self::Follow(error) => error.is_usage(),
+            _ => false,
+        }
     }
 }
 

@@ -30,9 +30,7 @@ pub fn request(words: &[String]) -> Result<(ControlRequest, Vec<u8>), Failure> {
             SessionCommand::List | SessionCommand::Show { .. } => ControlRequest::Show,
         },
         Command::Unload(args) => ControlRequest::Unload { session: args.session, module: args.module },
-        Command::Follow(args) => {
-            ControlRequest::Follow { session: args.session, module: args.module, stream: args.stream }
-        }
+        Command::Follow(args) => super::follow_request(&args).map_err(Failure::NodeCommand)?,
         Command::Top(_) => ControlRequest::Show,
         Command::Ledger(args) => ControlRequest::Ledger(super::ledger::ledger_request(&args)),
         Command::Reload(_) => ControlRequest::Reload,

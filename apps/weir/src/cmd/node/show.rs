@@ -1,6 +1,7 @@
 //! Prints the sessions and shared tables of a node, for `weir session list`, `weir session show` and `weir table list`.
 //! Other commands use its functions for columns and amounts.
 
+use super::findings;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_admission::Name;
@@ -171,6 +172,10 @@ pub fn print_session(
                 writeln!(out, "{}: last fault: {}", escaped(&module.name), escaped(fault))?;
             }
         }
+    }
+    if let Some(counts) = findings::counts(&session.findings) {
+        writeln!(out, "\n{counts}")?;
+        findings::latest(&session.findings).try_for_each(|(_, line)| writeln!(out, "  {line}"))?;
     }
     Ok(())
 }
@@ -474,6 +479,8 @@ mod tests {
         module.state = "ended\u{1b}[2J".to_owned();
         module.last_fault = Some("\u{7}".to_owned());
         module.streams = vec!["\u{202e}".to_owned()];
+        let finding = &mut snapshot.sessions[1].findings.latest[0];
+        (finding.module, finding.filter) = ("\u{9b}2J".to_owned(), "tcp\r\n".to_owned());
         let mut out = Vec::new();
         print_sessions(&mut out, &snapshot).unwrap();
         print_session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();

@@ -5,8 +5,8 @@
 use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::forward::Forwarder;
 use super::outputs::Outputs;
-use super::record_files::RecordFiles;
-use super::rows::RowOutput;
+use crate::output::record_files::RecordFiles;
+use crate::output::rows::RowOutput;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;

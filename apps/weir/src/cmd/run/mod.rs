@@ -4,15 +4,9 @@ mod block_task;
 mod captures;
 mod collector;
 mod forward;
-mod out_folder;
 mod outputs;
 mod packet_source;
-pub mod progress;
-pub mod record_files;
-mod report_file;
-mod rows;
 mod shard;
-mod signals;
 mod source;
 mod summary;
 mod tables;
@@ -21,20 +15,20 @@ mod worker_pool;
 use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
 use crate::cli::Run;
 use crate::module_arg::{ModuleArg, ModuleArgError};
+use crate::output::out_folder::{OutFolder, OutFolderError};
+use crate::output::progress::RunProgress;
+use crate::output::record_files::RecordFiles;
+use crate::output::report_file::{ReportFile, ReportFileError};
+use crate::output::rows::{RowOutput, StreamArgError};
+use crate::output::signals::Signals;
 use crate::shipped;
 use crate::usage_hint;
 use captures::CaptureArgError;
 use collector::{Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
-use out_folder::OutFolder;
 use outputs::Outputs;
 use packet_source::PacketSourceError;
-use progress::RunProgress;
-use record_files::RecordFiles;
-use report_file::ReportFile;
-use rows::{RowOutput, StreamArgError};
 use shard::{PARTS_MAX, PacketFault, Shard};
-use signals::Signals;
 use source::{RunLimits, RunSource};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -129,41 +123,17 @@ pub enum RunError {
     #[error(transparent)]
     WorkerPool(#[from] WorkerPoolError),
     /// The folder of `--out` cannot be used.
-    #[error("{}: {source}; choose another folder for --out", path.escaped())]
-    Out {
-        /// The folder.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// Another run writes to the folder of `--out`.
-    #[error("{}: another run writes its results to this folder: choose another one for --out, or wait until that run has ended", .0.escaped())]
-    OutBusy(PathBuf),
-    /// The folder of `--out` holds results of an earlier run.
-    #[error("{}: the folder has results of an earlier run, such as {}: choose another folder for --out, or remove them", folder.escaped(), found.escaped())]
-    OutOfEarlierRun {
-        /// The folder.
-        folder: PathBuf,
-        /// One of the results.
-        found: PathBuf,
-    },
+    #[error(transparent)]
+    Out(#[from] OutFolderError),
     /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
     /// Packets cannot be written.
     #[error(transparent)]
     Packets(#[from] WriteError),
-    /// The report cannot be written.
-    #[error("{}: the file cannot be written: {source}", path.escaped())]
-    Report {
-        /// The file of the report or summary.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// Another run has locked the file of the report or summary.
-    #[error("{}: another run writes to this file: name another one, or wait until that run has ended", .0.escaped())]
-    ReportBusy(PathBuf),
+    /// The report or the summary cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportFileError),
     /// The report would replace the capture.
     #[error("{} is the capture that is being read: write the report to another file", .0.escaped())]
     ReportOntoCapture(PathBuf),
@@ -221,7 +191,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     if let Some(path) = args.report.as_ref().filter(|path| args.write.as_ref() == Some(path)) {
         return Err(RunError::SameFile(path.clone()));
     }
-    if args.format.is_some() && writes_packets_to_stdout(args) {
+    if args.printing.format.is_some() && writes_packets_to_stdout(args) {
         return Err(RunError::PacketsAndRows);
     }
     let filter = filter(&args.filter)?;
@@ -317,10 +287,10 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     });
     match report_written {
         Ok(path) => summary.report = path,
-        Err(error) => _ = failure.get_or_insert(error),
+        Err(error) => _ = failure.get_or_insert(error.into()),
     }
     if let Err(error) = files.summary.map_or(Ok(()), |file| file.write(&summary.json()).map(drop)) {
-        failure.get_or_insert(error);
+        failure.get_or_insert(error.into());
     }
     summary.warn();
     let result = rows_printed.and_then(|()| print_summary(args, &summary, has_rows));
@@ -338,10 +308,10 @@ pub fn run(args: &Run) -> Result<(), RunError> {
 /// Prints the summary: to standard output, or to standard error if standard output has packets or all rows. With `--format`, it
 /// is not printed if it goes to a file, or if the reader of the rows has ended the run.
 fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::Result<()> {
-    if args.format.is_some() && (args.summary.is_some() || !rows::has_reader()) {
+    if args.printing.format.is_some() && (args.summary.is_some() || !crate::output::rows::has_reader()) {
         return Ok(());
     }
-    if args.format.is_some() || writes_packets_to_stdout(args) {
+    if args.printing.format.is_some() || writes_packets_to_stdout(args) {
         return summary.print(&mut std::io::stderr().lock(), args.json);
     }
     let mut out = std::io::stdout().lock();
@@ -492,7 +462,9 @@ fn assemble(
     let progress = RunProgress::new(!args.quiet);
     let printed: Vec<_> =
         labels.iter().cloned().zip(programs.iter().map(|program| program.admitted().manifest())).collect();
-    let rows = RowOutput::new(args, &printed, progress.bar())?;
+    let prints = !args.json && !writes_packets_to_stdout(args);
+    let rows =
+        RowOutput::for_run(&args.printing, prints, args.interface.is_some(), &printed, progress.bar())?;
     let mut shards: Vec<Shard> = Vec::new();
     let mut instances = Vec::new();
     for (program, label) in programs.iter().zip(&labels) {

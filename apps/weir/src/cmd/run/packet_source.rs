@@ -1,7 +1,7 @@
 //! Opens and polls the packet source of a run: a capture or a live interface.
 
-use super::progress::RunProgress;
 use crate::cli::{self, Run};
+use crate::output::progress::RunProgress;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::block_task::{BlockTask, WorkInput};
 use super::packet_source::{self, RunEnd};
-use super::progress::RunProgress;
-use super::rows;
+use crate::output::progress::RunProgress;
+use crate::output::rows;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

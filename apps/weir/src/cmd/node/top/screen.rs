@@ -5,7 +5,7 @@ use super::outputs;
 use super::rates::{Rate, SessionRates};
 use super::state::{ScreenState, Sort};
 use super::views;
-use crate::cmd::node::show;
+use crate::cmd::node::{findings, show};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
@@ -366,6 +366,7 @@ fn session_parts(session: &SessionStatus, rates: &SessionRates, width: usize) ->
     lines.extend(channels(session, rates, width));
     lines.extend(outputs::outputs(session, rates, width));
     lines.extend(modules_of(session, rates, width));
+    lines.extend(findings_of(session, width));
     lines
 }
 
@@ -507,6 +508,16 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
         }
     }
     lines
+}
+
+/// Returns the numbers of the session's findings, and the latest of them.
+fn findings_of(session: &SessionStatus, width: usize) -> Vec<Line<'static>> {
+    let counts = findings::counts(&session.findings).map(|counts| Line::styled(format!(" {counts}"), PLAIN));
+    let latest = findings::latest(&session.findings).map(|(severity, line)| {
+        let style = if findings::is_severe(severity) { BAD } else { WARM };
+        Line::styled(cut(&format!("   {line}"), width), style)
+    });
+    counts.into_iter().chain(latest).collect()
 }
 
 #[cfg(test)]

@@ -89,6 +89,11 @@ impl RecordFiles {
         self.files.write(record)
     }
 
+    /// Sets metadata of a stream's present file, which was among the facts at its creation.
+    pub fn set_fact(&mut self, stream: u16, key: &str, value: &str) {
+        self.files.set_fact(stream, key, value);
+    }
+
     /// Writes rows to the logs, so that they survive a crash, and rotates the files if it is time.
     pub fn flush(&mut self) -> Result<(), RecordsError> {
         self.files.flush()?;

@@ -1,12 +1,12 @@
 //! Rows on standard output: the first rows of each stream as a table, or all rows as tables, JSON lines or CSV.
 
-use crate::cli::{FormatArg, Run};
 use crate::local_time;
+use crate::output::row_args::{FormatArg, RowArgs};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};
 use weir_admission::{DeclaredStream, Manifest};
-use weir_rows::{CsvRows, JsonRows, RowTable, UtcOffset, utc};
+use weir_rows::{CsvRows, FINDINGS, FindingReader, JsonRows, RowTable, UtcOffset, utc};
 use weir_session::Record;
 use weir_units::Escape as _;
 
@@ -82,68 +82,128 @@ enum RowWriter {
         /// True once rows are printed.
         has_heading: bool,
     },
+    /// Findings, each on a line of its own.
+    Findings {
+        reader: FindingReader,
+        label: String,
+        offset: UtcOffset,
+        /// Lines that are not printed yet.
+        lines: Vec<u8>,
+    },
 }
 
-impl RowOutput {
-    /// Creates the output for these modules, each with its label. Without rows on standard output, it prints nothing.
-    ///
-    /// # Errors
-    /// `--stream` does not name a stream, or CSV would need several headers.
-    pub fn new(
-        args: &Run,
+/// The streams that are printed, by the index of their module and their index in its manifest, and the way in which their rows
+/// are printed.
+struct RowChoice {
+    streams: Vec<(usize, usize)>,
+    /// The most rows of each stream.
+    rows_max: u64,
+    is_interleaved: bool,
+    /// True if findings are printed as lines instead of tables.
+    has_finding_lines: bool,
+}
+
+impl RowChoice {
+    /// Chooses the streams of `--stream`, or all streams if `prints` is true.
+    fn new(
+        args: &RowArgs,
+        prints: bool,
+        rows_default: u64,
         modules: &[(String, &Manifest)],
-        bar: Option<ProgressBar>,
     ) -> Result<Self, StreamArgError> {
         let all: Vec<(usize, usize)> = (0..modules.len())
             .flat_map(|module| (0..modules[module].1.streams.len()).map(move |stream| (module, stream)))
             .collect();
-        let has_packets_on_stdout = args.write.as_ref().is_some_and(|path| path.as_os_str() == "-");
-        let prints = args.format.is_some() || !args.json && !has_packets_on_stdout;
-        let mut chosen = if prints { all.clone() } else { Vec::new() };
-        let mut rows_max = args.rows.map_or(ROWS_DEFAULT, |rows| rows.0);
-        if !args.streams.is_empty() {
-            chosen = args.streams.iter().map(|given| find(modules, &all, given)).collect::<Result<_, _>>()?;
+        let named = args.streams.iter().map(|given| find(modules, &all, given));
+        let streams = match args.streams.is_empty() {
+            false => named.collect::<Result<_, _>>()?,
+            true if prints => all.clone(),
+            true => Vec::new(),
+        };
+        if args.format == Some(FormatArg::Csv) && streams.len() != 1 {
+            return Err(StreamArgError::OneStream(names(modules, &all)));
         }
-        match args.format {
-            Some(FormatArg::Csv) if chosen.len() != 1 => {
-                return Err(StreamArgError::OneStream(names(modules, &all)));
-            }
-            Some(_) => rows_max = args.rows.map_or(u64::MAX, |rows| rows.0),
-            None if args.rows.is_none() && args.streams.is_empty() && chosen.len() > STREAMS_MAX => {
-                chosen.retain(|(_, stream)| *stream == 0);
-                rows_max = ROWS_OF_LEADING;
-            }
-            None => {}
+        let rows_default = if args.format.is_some() { u64::MAX } else { rows_default };
+        let rows_max = args.rows.map_or(rows_default, |rows| rows.0);
+        Ok(Self { streams, rows_max, is_interleaved: rows_max == u64::MAX, has_finding_lines: false })
+    }
+}
+
+impl RowOutput {
+    /// Creates the output of `weir run` for these modules, each with its label. Without `--format`, rows are printed only if
+    /// `prints` is true. The rows of an interface are printed as they come.
+    ///
+    /// # Errors
+    /// `--stream` does not name a stream, or CSV would need several headers.
+    pub fn for_run(
+        args: &RowArgs,
+        prints: bool,
+        is_interface: bool,
+        modules: &[(String, &Manifest)],
+        bar: Option<ProgressBar>,
+    ) -> Result<Self, StreamArgError> {
+        let mut choice = RowChoice::new(args, prints || args.format.is_some(), ROWS_DEFAULT, modules)?;
+        if args.format.is_none()
+            && args.rows.is_none()
+            && args.streams.is_empty()
+            && choice.streams.len() > STREAMS_MAX
+        {
+            choice.streams.retain(|(_, stream)| *stream == 0);
+            choice.rows_max = ROWS_OF_LEADING;
         }
+        choice.is_interleaved |= is_interface;
+        Ok(Self::new(args, &choice, modules, bar))
+    }
+
+    /// Creates the output of `weir follow` for these modules, each with its label. All rows are printed as they come, and
+    /// findings as lines of their own if neither a format nor a stream was chosen.
+    ///
+    /// # Errors
+    /// As [`Self::for_run`].
+    pub fn for_follow(args: &RowArgs, modules: &[(String, &Manifest)]) -> Result<Self, StreamArgError> {
+        let mut choice = RowChoice::new(args, true, u64::MAX, modules)?;
+        choice.is_interleaved = true;
+        choice.has_finding_lines = args.format.is_none() && args.streams.is_empty();
+        Ok(Self::new(args, &choice, modules, None))
+    }
+
+    fn new(
+        args: &RowArgs,
+        choice: &RowChoice,
+        modules: &[(String, &Manifest)],
+        bar: Option<ProgressBar>,
+    ) -> Self {
         let offset: UtcOffset = if args.local_time { local_time::offset } else { utc };
         let line_width = line_width();
-        let stream = |module: usize, index: usize, declared: &DeclaredStream| {
-            chosen.contains(&(module, index)).then(|| {
-                let label = &modules[module].0;
-                let writer = match args.format {
-                    Some(FormatArg::Json) => RowWriter::Json(JsonRows::new(label, declared, offset)),
-                    Some(FormatArg::Csv) => RowWriter::Csv(CsvRows::new(declared, offset)),
-                    Some(FormatArg::Table) | None => RowWriter::Table {
-                        table: RowTable::new(declared, offset, line_width),
-                        title: format!("{label}.{}: {}", declared.name, declared.summary.escaped()),
-                        waiting: Vec::new(),
-                        has_heading: false,
-                    },
-                };
-                RowStream { writer, rows_max, rows: 0 }
-            })
+        let stream = |(label, manifest): &(String, &Manifest), index: usize, declared: &DeclaredStream| {
+            let findings = FindingReader::of(manifest)
+                .filter(|reader| choice.has_finding_lines && usize::from(reader.stream()) == index);
+            let writer = match (args.format, findings) {
+                (_, Some(reader)) => {
+                    RowWriter::Findings { reader, label: label.clone(), offset, lines: Vec::new() }
+                }
+                (Some(FormatArg::Json), None) => RowWriter::Json(JsonRows::new(label, declared, offset)),
+                (Some(FormatArg::Csv), None) => RowWriter::Csv(CsvRows::new(declared, offset)),
+                (Some(FormatArg::Table) | None, None) => RowWriter::Table {
+                    table: RowTable::new(declared, offset, line_width),
+                    title: format!("{label}.{}: {}", declared.name, declared.summary.escaped()),
+                    waiting: Vec::new(),
+                    has_heading: false,
+                },
+            };
+            RowStream { writer, rows_max: choice.rows_max, rows: 0 }
         };
-        let streams = |(module, (_, manifest)): (usize, &(String, &Manifest))| {
-            manifest
-                .streams
-                .iter()
-                .enumerate()
-                .map(|(index, declared)| stream(module, index, declared))
+        let streams = |(index, module): (usize, &(String, &Manifest))| {
+            let declared = module.1.streams.iter().enumerate();
+            declared
+                .map(|(number, declared)| {
+                    choice.streams.contains(&(index, number)).then(|| stream(module, number, declared))
+                })
                 .collect()
         };
         let mut output = Self {
             modules: modules.iter().enumerate().map(streams).collect(),
-            is_interleaved: args.interface.is_some() || rows_max == u64::MAX,
+            is_interleaved: choice.is_interleaved,
             last: None,
             buffer: Vec::new(),
             bar: bar.filter(|_| io::stdout().is_terminal()),
@@ -154,7 +214,7 @@ impl RowOutput {
                 csv.push_header(&mut output.buffer);
             }
         }
-        Ok(output)
+        output
     }
 
     /// Returns true if rows are printed.
@@ -182,6 +242,12 @@ impl RowOutput {
             RowWriter::Json(json) => json.push(&mut self.buffer, record),
             RowWriter::Csv(csv) => csv.push(&mut self.buffer, record),
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
+            RowWriter::Findings { reader, label, offset, lines } => {
+                if let Some(finding) = reader.read(record) {
+                    lines
+                        .extend_from_slice(format!("finding  {}\n", finding.line(label, *offset)).as_bytes());
+                }
+            }
         }
     }
 
@@ -229,6 +295,7 @@ impl RowOutput {
         let stream = self.modules.get(module).and_then(|streams| streams.get(stream)?.as_ref());
         stream.is_some_and(|stream| match &stream.writer {
             RowWriter::Table { waiting, .. } => !waiting.is_empty(),
+            RowWriter::Findings { lines, .. } => !lines.is_empty(),
             RowWriter::Json(_) | RowWriter::Csv(_) => false,
         })
     }
@@ -241,7 +308,18 @@ impl RowOutput {
         else {
             return;
         };
-        let RowWriter::Table { table, title, waiting, has_heading } = &mut row_stream.writer else { return };
+        let (table, title, waiting, has_heading) = match &mut row_stream.writer {
+            RowWriter::Table { table, title, waiting, has_heading } => (table, title, waiting, has_heading),
+            RowWriter::Findings { lines, .. } => {
+                if !is_first && !is_continued {
+                    self.buffer.push(b'\n');
+                }
+                self.buffer.append(lines);
+                self.last = Some((module, stream));
+                return;
+            }
+            RowWriter::Json(_) | RowWriter::Csv(_) => return,
+        };
         let mut text = String::new();
         if !is_continued {
             let mut heading = String::new();
@@ -270,7 +348,11 @@ impl RowOutput {
     fn print_count(&mut self, module: usize, stream: usize) {
         let streams = self.modules.get(module);
         let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
-        let RowWriter::Table { title, .. } = &row_stream.writer else { return };
+        let title = match &row_stream.writer {
+            RowWriter::Table { title, .. } => title.clone(),
+            RowWriter::Findings { label, .. } => format!("{label}.{FINDINGS}"),
+            RowWriter::Json(_) | RowWriter::Csv(_) => return,
+        };
         let more = row_stream.rows.saturating_sub(row_stream.rows_max);
         if more == 0 {
             return;

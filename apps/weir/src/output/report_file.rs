@@ -1,8 +1,24 @@
 //! The files of a run's report and summary: opened before the run, so that an unwritable path is an early error, and written after it.
 
-use super::RunError;
 use std::path::{Path, PathBuf};
 use weir_os::private::{self, NamedOutput};
+use weir_units::Escape as _;
+
+/// Errors of the file of a report or summary.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportFileError {
+    /// The file cannot be written.
+    #[error("{}: the file cannot be written: {source}", path.escaped())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Another run has locked the file.
+    #[error("{}: another run writes to this file: name another one, or wait until that run has ended", .0.escaped())]
+    Busy(PathBuf),
+}
 
 /// An open, locked file of a report or summary.
 #[derive(Debug)]
@@ -14,24 +30,24 @@ pub struct ReportFile {
 impl ReportFile {
     /// Opens `path`.part, and creates its folder, as `--out` does. The file is readable by its owner only, as it shows traffic. An earlier
     /// report stays until [`write`](Self::write) replaces it.
-    pub fn open(path: &Path) -> Result<Self, RunError> {
+    pub fn open(path: &Path) -> Result<Self, ReportFileError> {
         if let Some(folder) = path.parent() {
             // If this fails, opening the file returns the error.
             let _ = private::make_named_folder(folder);
         }
         match NamedOutput::create(path) {
             Ok(Some(output)) => Ok(Self { path: path.to_owned(), output }),
-            Ok(None) => Err(RunError::ReportBusy(path.to_owned())),
-            Err(error) => Err(RunError::Report { path: path.to_owned(), source: error.into() }),
+            Ok(None) => Err(ReportFileError::Busy(path.to_owned())),
+            Err(error) => Err(ReportFileError::File { path: path.to_owned(), source: error.into() }),
         }
     }
 
     /// Writes the whole file, and gives it its name. Returns its path.
-    pub fn write(self, content: &str) -> Result<PathBuf, RunError> {
+    pub fn write(self, content: &str) -> Result<PathBuf, ReportFileError> {
         let Self { path, output } = self;
         match output.write(content.as_bytes()) {
             Ok(()) => Ok(path),
-            Err(source) => Err(RunError::Report { path, source }),
+            Err(source) => Err(ReportFileError::File { path, source }),
         }
     }
 }

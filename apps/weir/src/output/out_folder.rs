@@ -1,15 +1,39 @@
 //! The folder of `--out`: for one run at a time, and without the results of another one.
 
-use super::RunError;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_os::private;
+use weir_units::Escape as _;
 
 /// The extension of complete record files.
 const RECORDS: &str = "parquet";
 /// The extension of captures of sent frames.
 const FRAMES: &str = "pcap";
+
+/// Errors of the folder of `--out`.
+#[derive(Debug, thiserror::Error)]
+pub enum OutFolderError {
+    /// The folder cannot be used.
+    #[error("{}: {source}; choose another folder for --out", path.escaped())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another run writes to the folder.
+    #[error("{}: another run writes its results to this folder: choose another one for --out, or wait until that run has ended", .0.escaped())]
+    Busy(PathBuf),
+    /// The folder holds results of an earlier run.
+    #[error("{}: the folder has results of an earlier run, such as {}: choose another folder for --out, or remove them", folder.escaped(), found.escaped())]
+    HasResults {
+        /// The folder.
+        folder: PathBuf,
+        /// One of the results.
+        found: PathBuf,
+    },
+}
 
 /// The folder of `--out`, locked for this run.
 #[derive(Debug)]
@@ -23,12 +47,12 @@ impl OutFolder {
     /// # Errors
     /// The folder cannot be created, another run writes there, or it holds the results of an earlier run, among which those of this run
     /// would be lost. Rotated files get folders of their own, so they can lie beside those of an earlier run. Unfinished files of a run that crashed are no obstacle: they are completed under names of their own.
-    pub fn open(path: &Path, labels: &[String], is_rotated: bool) -> Result<Self, RunError> {
-        let failed = |source| RunError::Out { path: path.to_owned(), source };
+    pub fn open(path: &Path, labels: &[String], is_rotated: bool) -> Result<Self, OutFolderError> {
+        let failed = |source| OutFolderError::Folder { path: path.to_owned(), source };
         private::make_named_folder(path).map_err(failed)?;
         let lock = File::open(path).map_err(failed)?;
         match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(RunError::OutBusy(path.to_owned())),
+            Err(TryLockError::WouldBlock) => return Err(OutFolderError::Busy(path.to_owned())),
             // File systems without locks.
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
@@ -36,7 +60,7 @@ impl OutFolder {
             return Ok(Self { _lock: lock });
         }
         match earlier_result(path, labels).map_err(failed)? {
-            Some(found) => Err(RunError::OutOfEarlierRun { folder: path.to_owned(), found }),
+            Some(found) => Err(OutFolderError::HasResults { folder: path.to_owned(), found }),
             None => Ok(Self { _lock: lock }),
         }
     }

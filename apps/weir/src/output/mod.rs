@@ -1,0 +1,9 @@
+//! The output of commands that print and write records: `weir run` and `weir follow`.
+
+pub mod out_folder;
+pub mod progress;
+pub mod record_files;
+pub mod report_file;
+pub mod row_args;
+pub mod rows;
+pub mod signals;
