@@ -1,11 +1,10 @@
 //! The findings of a module: rows of its stream `findings`, whose fields are the same for all modules.
 
 use crate::value;
+use weir_abi::finding::Severity;
 use weir_admission::{DeclaredStream, Manifest, StreamField};
 use weir_session::Record;
 
-/// The reserved name of the stream.
-pub(crate) const STREAM: &str = "findings";
 /// Findings that are kept of each module.
 pub(crate) const FINDINGS_MAX: usize = 50;
 /// Bytes that are kept of the text of a finding.
@@ -14,47 +13,6 @@ const TEXT_BYTES_MAX: usize = 600;
 const FILTER_BYTES_MAX: usize = 1_000;
 /// Bytes of the longest name of a stream.
 const NAME_BYTES_MAX: usize = 64;
-
-/// The severity of a finding, least severe first. The numbers are those of `severity_id` in the Open Cybersecurity Schema
-/// Framework (OCSF).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Severity {
-    /// Any other number.
-    Unknown,
-    Informational,
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-impl Severity {
-    /// All severities, most severe first.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Critical, Self::High, Self::Medium, Self::Low, Self::Informational, Self::Unknown];
-
-    fn from_id(id: u64) -> Self {
-        match id {
-            1 => Self::Informational,
-            2 => Self::Low,
-            3 => Self::Medium,
-            4 => Self::High,
-            5 => Self::Critical,
-            _ => Self::Unknown,
-        }
-    }
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown severity",
-            Self::Informational => "informational",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-}
 
 /// A finding of a module. Its texts are the module's, so they are not trusted.
 #[derive(Clone, Debug)]
@@ -86,7 +44,7 @@ pub(crate) struct Findings {
     stream: u16,
     fields: [StreamField; 5],
     /// The number of findings of each of [`Severity::ALL`].
-    counts: [u64; 6],
+    counts: [u64; Severity::ALL.len()],
     /// The most severe findings; of equally severe ones the earliest.
     kept: Vec<Finding>,
 }
@@ -94,11 +52,15 @@ pub(crate) struct Findings {
 impl Findings {
     /// Returns the findings of a module that has the stream; `None` for other modules.
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let is_findings = |stream: &DeclaredStream| stream.name.as_str() == STREAM;
-        let index = manifest.streams.iter().position(is_findings)?;
+        let index = manifest.streams.iter().position(DeclaredStream::has_findings)?;
         let names = ["time", "severity", "text", "filter", "evidence"];
         let fields = value::fields(manifest.streams.get(index)?, names)?;
-        Some(Self { stream: u16::try_from(index).ok()?, fields, counts: [0; 6], kept: Vec::new() })
+        Some(Self {
+            stream: u16::try_from(index).ok()?,
+            fields,
+            counts: [0; Severity::ALL.len()],
+            kept: Vec::new(),
+        })
     }
 
     /// Counts a record if it is a finding, and keeps it if it is among the most severe.
@@ -111,7 +73,7 @@ impl Findings {
     fn add(&mut self, record: &Record<'_>) -> Option<()> {
         let [time, severity, text, filter, evidence] = &self.fields;
         let time = value::unsigned(time, record)?;
-        let severity = Severity::from_id(value::unsigned(severity, record)?);
+        let severity = Severity::from_number(value::unsigned(severity, record)?);
         let rank = Severity::ALL.iter().position(|known| *known == severity)?;
         let count = self.counts.get_mut(rank)?;
         *count = count.saturating_add(1);
@@ -140,9 +102,9 @@ impl Findings {
         &self.kept
     }
 
-    /// The numbers of findings by severity, most severe first, without those of which there are none.
+    /// The numbers of findings by severity, without those of which there are none.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (Severity, u64)> {
-        Severity::ALL.into_iter().zip(self.counts).filter(|(_, count)| *count > 0)
+        Severity::ALL.iter().copied().zip(self.counts).filter(|(_, count)| *count > 0)
     }
 
     /// The number of all findings.

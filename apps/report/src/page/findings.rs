@@ -1,9 +1,10 @@
 //! The findings of all modules, most severe first, and a line for each module without findings.
 
 use super::{PageModule, section};
-use crate::findings::{Finding, FindingFilter, Severity};
+use crate::findings::{Finding, FindingFilter};
 use crate::table::{Foreign, shortened};
 use maud::{Markup, html};
+use weir_abi::finding::{STREAM, Severity};
 use weir_rows::text::{date, grouped};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
@@ -43,10 +44,12 @@ fn totals(modules: &[PageModule<'_>]) -> String {
             .fold(0u64, |sum, (_, count)| sum.saturating_add(count))
     };
     let counts: Vec<String> = Severity::ALL
-        .into_iter()
+        .iter()
+        .rev()
+        .copied()
         .map(|severity| (severity, count_of(severity)))
         .filter(|(_, count)| *count > 0)
-        .map(|(severity, count)| format!("{} {}", grouped(count), severity.word()))
+        .map(|(severity, count)| format!("{} {}", grouped(count), severity.name()))
         .collect();
     if counts.is_empty() { "No module reported a finding.".to_owned() } else { counts.join(", ") + "." }
 }
@@ -55,14 +58,14 @@ fn class(finding: &Finding) -> &'static str {
     match finding.severity {
         Severity::Critical | Severity::High => "severe",
         Severity::Medium => "medium",
-        Severity::Low | Severity::Informational | Severity::Unknown => "minor",
+        Severity::Low | Severity::Informational => "minor",
     }
 }
 
 fn item(module: &PageModule<'_>, finding: &Finding) -> Markup {
     html! {
         p.about {
-            strong { (finding.severity.word()) } " "
+            strong { (finding.severity.name()) } " "
             span { (date(Timestamp(finding.time), 3)) " UTC" } " "
             code { (Foreign(&module.records.label)) }
         }
@@ -112,7 +115,7 @@ fn left_out(module: &PageModule<'_>) -> Markup {
             p.note {
                 code { (Foreign(&module.records.label)) } " reported " (grouped(more))
                 " more findings, none of them more severe than those above."
-                @if let Some(path) = module.path(crate::findings::STREAM) { " All are in " code { (Foreign(path)) } "." }
+                @if let Some(path) = module.path(STREAM) { " All are in " code { (Foreign(path)) } "." }
             }
         }
     }

@@ -38,7 +38,7 @@ pub fn add_module(report: &mut RunReport, label: &str, manifest: Manifest) -> Mo
 }
 
 impl Module {
-    /// Emits a row; fields without a value are 0.
+    /// Emits a row; fields without a value are 0, or null if they are optional.
     pub fn emit(&mut self, report: &mut RunReport, stream: &str, values: &[(&str, Value<'_>)]) {
         let index = self.manifest.streams.iter().position(|s| s.name.as_str() == stream).unwrap();
         let layout = &self.manifest.streams[index];
@@ -59,6 +59,12 @@ impl Module {
                     place[4..].copy_from_slice(&u32::try_from(text.len()).unwrap().to_le_bytes());
                     tail.extend_from_slice(text);
                 }
+            }
+        }
+        for (name, _) in values {
+            let field = layout.fields.iter().find(|f| f.name.as_str() == *name).unwrap();
+            if let Some(presence) = field.presence {
+                row[presence] = 1;
             }
         }
         self.rows[index] += 1;
@@ -114,19 +120,11 @@ pub fn manifest_with_findings(name: &str) -> Manifest {
     let field = |name: &str, ty: &str| {
         format!("[[stream.field]]\nname='{name}'\ntype='{ty}'\nunit='-'\nsummary='a field'\n")
     };
-    let fields = [
-        ("time", "timestamp"),
-        ("severity", "u8"),
-        ("text", "string"),
-        ("filter", "string"),
-        ("evidence", "string"),
-    ];
     let text = format!(
         "name='{name}'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='finds things'\n\
          [[stream]]\nname='rows'\nsummary='the evidence'\n{}\
-         [[stream]]\nname='findings'\nsummary='the findings'\n{}",
+         [[stream]]\nname='findings'\nsummary='the findings'\n",
         field("n", "u8"),
-        fields.map(|(name, ty)| field(name, ty)).concat()
     );
     Manifest::parse(text.as_bytes()).unwrap()
 }
