@@ -22,8 +22,13 @@ impl ReportFile {
         match NamedOutput::create(path) {
             Ok(Some(output)) => Ok(Self { path: path.to_owned(), output }),
             Ok(None) => Err(RunError::ReportBusy(path.to_owned())),
-            Err(error) => Err(RunError::Report { path: path.to_owned(), source: error.into() }),
+            Err(error) => Err(RunError::Report { path: error.path, source: error.error.into() }),
         }
+    }
+
+    /// Returns the path of the complete file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes the whole file, and gives it its name. Returns its path.
