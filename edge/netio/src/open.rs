@@ -7,7 +7,7 @@ use crate::error::{OpenError, SourceName};
 use crate::file::{Extend, MappedFile, WINDOW_BYTES};
 use crate::format::{AnyFormat, HEADER_BYTES};
 use crate::merge::MergePlan;
-use crate::pipe::{Interruption, Pipe, PipeMode};
+use crate::pipe::{Interruption, Pipe, PipeLull, PipeMode};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
 use crate::totals::{EndReason, PacketCounts, Truncation};
@@ -136,11 +136,12 @@ impl Capture {
         };
         let cut = Arc::clone(&interruption.cut);
         let is_output_closed = Arc::clone(&interruption.is_output_closed);
+        let pipe_lull = PipeLull::new(&file).map_err(refused)?;
         let pipe = ByteSource::Pipe(Pipe::new(file, pipe_mode, interruption));
         match Self::open_stream(name.clone(), pipe, None) {
             Err(_) if is_output_closed.load(Ordering::Relaxed) => Err(OpenError::OutputClosed { file: name }),
             Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
-            capture => Ok(Self { pipe_cut: Some(cut), ..capture? }),
+            capture => Ok(Self { pipe_cut: Some(cut), pipe_lull: Some(pipe_lull), ..capture? }),
         }
     }
 
@@ -206,6 +207,7 @@ impl Capture {
             identities: Vec::new(),
             merge: None,
             pipe_cut: None,
+            pipe_lull: None,
             ring,
             offset,
             skipped: offset,

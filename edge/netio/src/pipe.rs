@@ -14,6 +14,26 @@ const POLL_MS: libc::c_int = 100;
 /// Ctrl-C; tcpdump then writes its last packets and closes the pipe.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The time without bytes after which the packets so far are passed on. Shorter times would make small blocks of a fast stream.
+const LULL_MS: libc::c_int = 20;
+
+/// Shows that no bytes arrive on a pipe for some time.
+#[derive(Debug)]
+pub(crate) struct PipeLull(File);
+
+impl PipeLull {
+    pub(crate) fn new(pipe: &File) -> io::Result<Self> {
+        pipe.try_clone().map(Self)
+    }
+
+    /// Waits for bytes or the end of the pipe for [`LULL_MS`]. Returns true if neither came.
+    pub(crate) fn is_now(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call, for a descriptor that `self` keeps open.
+        unsafe { libc::poll(&raw mut poll, 1, LULL_MS) == 0 }
+    }
+}
+
 /// The request to end the program, and its effect on a pipe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interruption {

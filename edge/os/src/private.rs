@@ -10,7 +10,7 @@
 //! | a file in it ([`PrivateFolder::create`], [`PrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
 //! | a secret that a user names ([`open_secret`]) | | a regular file with one link, owned by the effective user or root; its mode must give other users no rights |
 //! | an output that a user names ([`create_named`]) | 0600 | none: links, devices and pipes are the user's choice, and an existing file keeps its mode |
-//! | an output that a user names and that is complete or missing ([`NamedOutput`]) | 0600 | a file or a link is replaced; a device or a pipe is written |
+//! | an output that a user names and that is complete or missing ([`NamedOutput`]) | 0600 | a file or a link is replaced; a device or a pipe is written; the `.part` file is as a file in a folder of weir's own |
 //!
 //! [`PrivateFolder::open_read_only`] and [`check_makeable`] apply the same checks, without creating or changing
 //! anything.

@@ -466,7 +466,9 @@ fn a_pipe_without_packets_does_not_keep_a_run_whose_reader_has_enough() {
     // The writer of the capture keeps the pipe open and writes nothing more.
     let header = pcap(&[]);
     let packets = pcap(&traffic(4_000));
-    for (input, reads_line) in [(&packets[..], true), (&header[..], false), (&[][..], false)] {
+    // Few packets do not fill a block, and are passed on nevertheless.
+    let few = pcap(&traffic(3));
+    for (input, reads_line) in [(&packets[..], true), (&few, true), (&header, false), (&[][..], false)] {
         for format in [&["--format", "json"][..], &[]] {
             let module = ["-m", "trajectory,one-in=1", "--stream", "samples", "-q"];
             let mut run = Piped::start(module.iter().chain(format));

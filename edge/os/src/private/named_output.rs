@@ -1,8 +1,8 @@
 //! Outputs that get their names when they are complete.
 
 use super::{
-    FILE_MODE, PrivateError, PrivateFolder, PrivateKind, check_file, create_named, make_private,
-    map_link_error, open_locked,
+    FILE_MODE, PrivateError, PrivateFolder, PrivateKind, check_file, create_named, effective_user,
+    make_private, map_link_error, open_locked,
 };
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -149,9 +149,11 @@ impl NamedOutput {
         match &self.part {
             Part::InPlace => return Ok(()),
             Part::Beside(part) => {
-                // An earlier file of the name may have been made readable for others.
+                // The user may have made an earlier file of the name readable for others. The mode of another user's file is no wish of
+                // this one.
                 if let Ok(earlier) = fs::symlink_metadata(&self.path)
                     && earlier.is_file()
+                    && earlier.uid() == effective_user()
                 {
                     self.file.set_permissions(Permissions::from_mode(earlier.mode() & 0o777))?;
                 }
