@@ -319,10 +319,20 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// [`WriteError`].
+    /// [`WriteError`], also after an earlier one.
     pub fn finish(self) -> Result<WriteSummary, WriteError> {
-        let WriteOutcome { summary, error } = self.end(true);
-        error.map_or(Ok(summary), Err)
+        let has_failed = self.failed;
+        match self.end(true) {
+            WriteOutcome { error: Some(error), .. } => Err(error),
+            WriteOutcome { summary, .. } if has_failed => Err(WriteError::Write {
+                file: summary.path,
+                offset: summary.bytes.0,
+                valid: summary.bytes,
+                packets: summary.packets,
+                error: io::Error::other("an earlier write failed"),
+            }),
+            WriteOutcome { summary, .. } => Ok(summary),
+        }
     }
 
     /// Writes the buffered rest. If the results of the run are complete, the file gets its name. Otherwise, and after an error, it
