@@ -3,7 +3,7 @@
 use crate::cmd::node::args;
 use crate::cmd::policy;
 use crate::cmd::trust::args as trust;
-use crate::output::record_files::RotationLimit;
+use crate::output::rotation::RotationLimit;
 use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -199,6 +199,7 @@ Examples:
   tcpdump -w - | weir run -r - -m ./mine.wasm 'tcp port 80'
   weir run -i eth0 -c 10000 --out results             the next 10,000 packets of an interface
   weir run -i eth0 -m port-count --duration 1h 'udp'  for an hour, or until Ctrl-C
+  weir run -i eth0 -w trace.pcapng --rotate 1h        captures of an hour, named as by dumpcap
   weir run -i eth0 -m dscp-mark,source=10.0.0.0/8,dscp=46 --send eth1 --rate 100Mbit/s
 
 A run ends at the end of its capture or interface, by -c or --duration, or by Ctrl-C, SIGTERM or SIGHUP: modules are stopped in order, and records, report \
@@ -213,7 +214,8 @@ Exit status:
   2  wrong usage
   3  a module did not start or was ended, and the others saw all packets; with --strict: a module had a fault, which ended the run
   70 a module could not be stopped, and the program ended itself",
-    group = clap::ArgGroup::new("source").required(true))]
+    group = clap::ArgGroup::new("source").required(true),
+    group = clap::ArgGroup::new("rotated").args(["write", "out"]).multiple(true))]
 pub struct Run {
     /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input. A folder stands for the captures in it, a quoted
     /// pattern such as 'trace*.pcap.gz' for the files that it matches. The packets of several captures are merged by their times
@@ -230,7 +232,7 @@ pub struct Run {
     #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
     pub modules: Vec<String>,
     /// Write the packets that no module dropped, patched, to this capture: pcapng if the name ends in .pcapng, else pcap; - is standard output, and the
-    /// summary then goes to standard error. FILTER does not restrict the written packets
+    /// summary then goes to standard error. The file is FILE.part until it is complete. FILTER does not restrict the written packets
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
@@ -288,9 +290,10 @@ pub struct LiveArgs {
     /// Stop after this time, such as 10s or 5m
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
-    /// Complete the record files after this time, or when their rows have this size, and begin new ones: DIR/MODULE-0, DIR/MODULE-1 and so on.
-    /// A later run into DIR goes on counting
-    #[arg(long, value_name = "TIME|SIZE", requires = "out", conflicts_with = "read")]
+    /// Complete the files after this time, or at this size, and begin new ones. Of -w x.pcap: x_00001_20261231235900.pcap and so on, with the
+    /// UTC time of the begin, as dumpcap -b does. Of --out: DIR/MODULE-0, DIR/MODULE-1 and so on, by the size of the rows before compression.
+    /// A later run goes on counting
+    #[arg(long, value_name = "TIME|SIZE", requires = "rotated", conflicts_with = "read")]
     pub rotate: Option<RotationLimit>,
     /// Send the packets that no module dropped, patched, on this other interface, with the frames that modules send. Only received
     /// packets are then read, so that sent ones do not come back. FILTER does not restrict the sent packets. The host sees the packets of -i

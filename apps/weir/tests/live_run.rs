@@ -1,5 +1,7 @@
 //! Tests of `weir run -i` on live interfaces, in network namespaces that the tests create. They need root.
 
+mod rotation;
+
 use crate::offload;
 use crate::run;
 use crate::run::module::{answering, write, write_as};
@@ -603,39 +605,4 @@ fn an_input_that_cannot_be_opened_has_a_hint() {
         .arg(run::process::PROGRAM)
         .args(["run", "-i", "b", "-c", "1"]);
     run::process::finish(&mut command, None).fails(1, &["needs cap_net_raw", "run it as root", "setcap"]);
-}
-
-#[test]
-fn record_files_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
-    if !cables(&[("a", "b")]) {
-        return;
-    }
-    let modules = tempfile::tempdir().unwrap();
-    let emitter = write(modules.path(), "emitter", EMITTER);
-    let out = tempfile::tempdir().unwrap();
-    let arguments =
-        ["-i", "b", "-m", emitter.to_str().unwrap(), "--rotate", "1s", "--out", out.path().to_str().unwrap()];
-    let run = BackgroundRun::start(&arguments);
-    send("a", bytes(&traffic(100)));
-    let first = out.path().join("emitter-0/rows.parquet");
-    wait_for(|| first.exists());
-    let rows = || rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>();
-    // Files that are complete can be read while the run goes on.
-    let complete = rows();
-    assert!((1..=100).contains(&complete), "{complete}");
-    send("a", bytes(&traffic(50)));
-    interrupt(&run.child);
-    let (ended, _) = run.end();
-    let text = ended.succeeds().text().to_owned();
-    assert!(text.contains("emitter-0/rows.parquet ("), "{text}");
-    assert_eq!(rows(), 150);
-    // A later run goes on counting, and leaves the earlier files as they are.
-    let before = rows_below(out.path());
-    let again = BackgroundRun::start(&arguments);
-    send("a", bytes(&traffic(7)));
-    interrupt(&again.child);
-    again.end().0.succeeds();
-    let after = rows_below(out.path());
-    assert!(before.iter().all(|file| after.contains(file)) && after.len() > before.len());
-    assert_eq!(rows(), 157);
 }

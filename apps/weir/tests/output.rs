@@ -1,6 +1,7 @@
 //! Tests of the output of `weir run`: the summary, record files, the report and packet captures, also when they cannot be written.
 
 mod signals;
+mod unfinished;
 
 use crate::run;
 use crate::run::module::{at_packet, write, write_as};
@@ -54,7 +55,9 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(ended.stderr.lines().count(), 1);
     let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).succeeds();
     assert_eq!(marked.stderr, "");
-    assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "times_out_of_range"].into());
+    let written = &marked.json()["written"];
+    assert_eq!(keys(written), ["path", "packets", "bytes", "times_out_of_range", "files"].into());
+    assert_eq!(keys(&written["files"][0]), ["path", "packets", "bytes"].into());
     let document = ended.json();
     assert_eq!(keys(&document), ["schema_version", "weir_version", "failure", "capture", "modules"].into());
     let capture = [
@@ -547,8 +550,9 @@ fn a_limit_on_file_sizes_is_reported_like_a_full_disk() {
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir"), "run", "--no-cache", "-r", &bench.capture]);
     let ended = finish(command.args(["-m", "port-count", "-w", &output]), None);
-    ended.fails(1, &["out.pcap", "cannot be written at offset", "are a valid capture of"]);
-    let kept = read_pcap(&fs::read(&output).unwrap());
+    ended.fails(1, &["out.pcap.part", "cannot be written at offset", "are a valid capture of"]);
+    assert!(!Path::new(&output).exists(), "only what is complete has that name");
+    let kept = read_pcap(&fs::read(format!("{output}.part")).unwrap());
     assert!(kept.len() > 1_000 && kept == traffic(50_000)[..kept.len()], "{}", kept.len());
 }
 

@@ -112,6 +112,10 @@ pub enum TickPeriod {
     Parameter(usize),
 }
 
+/// Members of each row as JSON, before those of its fields. A field of such a name would be a second member of that name, which JSON
+/// readers treat in different ways (RFC 8259, section 4).
+pub(crate) const RESERVED_FIELDS: [&str; 2] = ["module", "stream"];
+
 /// The reason for refusing a manifest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ManifestError {
@@ -205,6 +209,16 @@ pub enum ManifestError {
         at: &'static str,
         /// An example of a legal value.
         example: &'static str,
+    },
+    /// A field with a name that every row as JSON has already.
+    #[error(
+        "{at}: each row as JSON has `{name}` already: give the field another name, such as `{name}_name`"
+    )]
+    ReservedField {
+        /// The stream.
+        at: String,
+        /// The name.
+        name: Name,
     },
     /// A stream without fields.
     #[error("stream `{0}` has no field: give it at least one [[stream.field]]")]
@@ -618,6 +632,14 @@ mod tests {
             (
                 "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",
                 "stream `a`, field `x`: there is no type `u7`",
+            ),
+            (
+                "[[stream]]\nname = 'a'\n[[stream.field]]\nname='module'\ntype='u8'\n",
+                "stream `a`: each row as JSON has `module` already: give the field another name",
+            ),
+            (
+                "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u8'\n[[stream.field]]\nname='stream'\ntype='u8'\n",
+                "stream `a`: each row as JSON has `stream` already",
             ),
             (
                 "[[parameter]]\nname='a-b'\ntype='u64'\n[[parameter]]\nname='a_b'\ntype='u64'\n",

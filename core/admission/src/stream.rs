@@ -1,6 +1,6 @@
 //! Record streams: the types of records that a module emits.
 
-use crate::manifest::{check_count, check_unique, display_text, name};
+use crate::manifest::{RESERVED_FIELDS, check_count, check_unique, display_text, name};
 use crate::{ManifestError, Name, Semantic, escaped};
 use core::net::Ipv6Addr;
 use serde::Deserialize;
@@ -222,6 +222,9 @@ impl RawStream {
         }
         let fields = raw_fields.into_iter().map(|field| field.checked(&at)).collect::<Result<Vec<_>, _>>()?;
         check_unique("field", fields.iter().map(|field| &field.name))?;
+        if let Some(field) = fields.iter().find(|field| RESERVED_FIELDS.contains(&field.name.as_str())) {
+            return Err(ManifestError::ReservedField { at, name: field.name.clone() });
+        }
         check_presence_names(&at, &fields)?;
         let summary = display_text(&format!("{at}, summary"), self.summary)?;
         Ok(DeclaredStream::new(stream_name, summary, fields))

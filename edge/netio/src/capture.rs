@@ -6,6 +6,7 @@ use crate::error::{CaptureReadError, SourceName};
 use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
 use crate::merge::MergeState;
+use crate::pipe::PipeLull;
 use crate::reader::{FillPause, LARGE_RECORD, PacketReader, UnfinishedBlock};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
@@ -51,6 +52,8 @@ pub struct Capture {
     pub(crate) merge: Option<Arc<MergeState>>,
     /// For a pipe: true once the rest of the pipe was left unread because the program was interrupted.
     pub(crate) pipe_cut: Option<Arc<AtomicBool>>,
+    /// For a pipe: shows that no bytes arrive.
+    pub(crate) pipe_lull: Option<PipeLull>,
     pub(crate) ring: DescriptorRing,
     /// The offset of the next record.
     pub(crate) offset: u64,
@@ -215,6 +218,10 @@ impl Capture {
                         Some(CaptureReadError::LinkType { file, unknown, interface, packet, offset });
                 }
                 FillPause::More(need) if !is_empty && need.saturating_sub(offset) > LARGE_RECORD => {
+                    return true;
+                }
+                // The packets so far must not wait for those that fill the block.
+                FillPause::More(_) if !is_empty && self.pipe_lull.as_ref().is_some_and(PipeLull::is_now) => {
                     return true;
                 }
                 FillPause::More(need) => {

@@ -73,6 +73,12 @@ pub enum OpenError {
         /// The capture.
         file: SourceName,
     },
+    /// The reader of the program's output closed it before a capture's header arrived on a pipe.
+    #[error("{file}: the reader of the output closed it before a capture began")]
+    OutputClosed {
+        /// The capture.
+        file: SourceName,
+    },
     /// The path names a directory.
     #[error("{file} is a directory: name a capture file in it")]
     Directory {

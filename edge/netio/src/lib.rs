@@ -98,7 +98,7 @@ pub use selection::{Added, BlockBuilder, Selected, Selection};
 pub use totals::{CaptureInterface, EndReason, Totals, Truncation};
 pub use view_stage::ViewStage;
 pub use window::PacketWindow;
-pub use writer::{PacketWriter, WriteError, WriteSummary};
+pub use writer::{PacketWriter, WriteError, WriteOutcome, WriteSummary};
 
 /// The most packets of a block: 16 batches.
 pub const BLOCK_PACKETS: usize = 16 * weir_abi::BATCH_PACKETS;

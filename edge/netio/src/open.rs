@@ -7,13 +7,13 @@ use crate::error::{OpenError, SourceName};
 use crate::file::{Extend, MappedFile, WINDOW_BYTES};
 use crate::format::{AnyFormat, HEADER_BYTES};
 use crate::merge::MergePlan;
-use crate::pipe::{Interruption, Pipe, PipeMode};
+use crate::pipe::{Interruption, Pipe, PipeLull, PipeMode};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
 use crate::totals::{EndReason, PacketCounts, Truncation};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,11 +41,14 @@ pub struct CaptureOptions {
     /// Set to true when the program is to end. A pipe is then read for two more seconds, in which its writer may end too,
     /// and counts as ended after that. Other captures ignore the value: their caller stops to read blocks.
     pub is_interrupted: Arc<AtomicBool>,
+    /// An output, such as standard output, without whose reader the program has nothing to do. A pipe counts as ended once the reader
+    /// has closed the output, even if no bytes come. Other captures ignore the value.
+    pub output: Option<Arc<OwnedFd>>,
 }
 
 impl Default for CaptureOptions {
     fn default() -> Self {
-        Self { window: Bytes(WINDOW_BYTES), stream: false, is_interrupted: Arc::default() }
+        Self { window: Bytes(WINDOW_BYTES), stream: false, is_interrupted: Arc::default(), output: None }
     }
 }
 
@@ -126,12 +129,19 @@ impl Capture {
         if file.is_terminal() {
             return Err(OpenError::Terminal { file: name });
         }
-        let interruption = Interruption { is_requested: options.is_interrupted, cut: Arc::default() };
+        let interruption = Interruption {
+            is_requested: options.is_interrupted,
+            output: options.output,
+            ..Interruption::default()
+        };
         let cut = Arc::clone(&interruption.cut);
+        let is_output_closed = Arc::clone(&interruption.is_output_closed);
+        let pipe_lull = PipeLull::new(&file).map_err(refused)?;
         let pipe = ByteSource::Pipe(Pipe::new(file, pipe_mode, interruption));
         match Self::open_stream(name.clone(), pipe, None) {
+            Err(_) if is_output_closed.load(Ordering::Relaxed) => Err(OpenError::OutputClosed { file: name }),
             Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
-            capture => Ok(Self { pipe_cut: Some(cut), ..capture? }),
+            capture => Ok(Self { pipe_cut: Some(cut), pipe_lull: Some(pipe_lull), ..capture? }),
         }
     }
 
@@ -197,6 +207,7 @@ impl Capture {
             identities: Vec::new(),
             merge: None,
             pipe_cut: None,
+            pipe_lull: None,
             ring,
             offset,
             skipped: offset,

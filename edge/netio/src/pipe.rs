@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +14,26 @@ const POLL_MS: libc::c_int = 100;
 /// Ctrl-C; tcpdump then writes its last packets and closes the pipe.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The time without bytes after which the packets so far are passed on. Shorter times would make small blocks of a fast stream.
+const LULL_MS: libc::c_int = 20;
+
+/// Shows that no bytes arrive on a pipe for some time.
+#[derive(Debug)]
+pub(crate) struct PipeLull(File);
+
+impl PipeLull {
+    pub(crate) fn new(pipe: &File) -> io::Result<Self> {
+        pipe.try_clone().map(Self)
+    }
+
+    /// Waits for bytes or the end of the pipe for [`LULL_MS`]. Returns true if neither came.
+    pub(crate) fn is_now(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call, for a descriptor that `self` keeps open.
+        unsafe { libc::poll(&raw mut poll, 1, LULL_MS) == 0 }
+    }
+}
+
 /// The request to end the program, and its effect on a pipe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interruption {
@@ -21,6 +41,10 @@ pub(crate) struct Interruption {
     pub(crate) is_requested: Arc<AtomicBool>,
     /// True once the rest of the pipe was left unread.
     pub(crate) cut: Arc<AtomicBool>,
+    /// The output without whose reader the program has nothing to do.
+    pub(crate) output: Option<Arc<OwnedFd>>,
+    /// True once the reader of `output` has closed it.
+    pub(crate) is_output_closed: Arc<AtomicBool>,
 }
 
 /// The way in which a pipe was opened.
@@ -67,6 +91,9 @@ impl Pipe {
 
     /// Returns true if reading has to end although more bytes may come.
     fn is_over(&mut self) -> bool {
+        if self.interruption.is_output_closed.load(Ordering::Relaxed) {
+            return true;
+        }
         if !self.interruption.is_requested.load(Ordering::Relaxed) {
             return false;
         }
@@ -76,13 +103,23 @@ impl Pipe {
         is_over
     }
 
-    /// Waits for bytes or the end, for [`POLL_MS`] at most. Returns false if neither came.
+    /// Waits for bytes, for the end, or for the end of the output, for [`POLL_MS`] at most. Returns false if there are no bytes and
+    /// no end of the pipe.
     fn wait(&self) -> io::Result<bool> {
-        let mut poll = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which outlives the call, for a descriptor that `self` keeps open.
-        match unsafe { libc::poll(&raw mut poll, 1, POLL_MS) } {
+        // poll(2) ignores negative descriptors.
+        let output = self.interruption.output.as_ref().map_or(-1, |output| output.as_raw_fd());
+        let polled = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polls = [polled(self.file.as_raw_fd(), libc::POLLIN), polled(output, 0)];
+        // SAFETY: two entries, which outlive the call, for descriptors that `self` keeps open.
+        match unsafe { libc::poll(polls.as_mut_ptr(), 2, POLL_MS) } {
             0 => Ok(self.reads_without_poll),
-            ready if ready > 0 => Ok(true),
+            ready if ready > 0 => {
+                let [input, output] = polls;
+                if output.revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                    self.interruption.is_output_closed.store(true, Ordering::Relaxed);
+                }
+                Ok(input.revents != 0)
+            }
             _ => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
                 error => Err(error),

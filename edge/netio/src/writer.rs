@@ -3,9 +3,10 @@
 use crate::capture::Capture;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use weir_os::private::{self, PrivateFolder};
+use std::sync::Arc;
+use weir_os::private::{NamedOutput, NamedOutputError, PrivateFolder};
 use weir_units::{Bytes, Escape as _, Timestamp};
 use weir_wire::LinkType;
 
@@ -58,6 +59,16 @@ pub enum WriteError {
         /// The system's error.
         error: io::Error,
     },
+    /// The complete file cannot be renamed.
+    #[error("{} is complete, but cannot be renamed to {}: {error}; rename it by hand", .from.escaped(), .to.escaped())]
+    Rename {
+        /// The file's present path.
+        from: PathBuf,
+        /// The file's intended path.
+        to: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// A second link type in a pcap file, which has one for all packets.
     #[error(
         "{}: a packet has link type {}, and those before it {}: pcap has one for all; give the file the extension .pcapng",
@@ -81,24 +92,57 @@ pub enum WriteError {
     },
 }
 
+impl WriteError {
+    /// Returns the file that is the cause.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Create { file, .. }
+            | Self::Busy { file }
+            | Self::Input { file }
+            | Self::Write { file, .. }
+            | Self::Rename { from: file, .. }
+            | Self::LinkType { file, .. }
+            | Self::TooLong { file, .. } => Some(file),
+            Self::Terminal => None,
+        }
+    }
+}
+
+impl From<NamedOutputError> for WriteError {
+    fn from(error: NamedOutputError) -> Self {
+        Self::Create { file: error.path, error: error.error.into() }
+    }
+}
+
 /// A writer of captures with time stamps in ns: pcapng if the file's extension is .pcapng, otherwise classic pcap.
 ///
-/// [`finish`](Self::finish) must be called at the end; only then is everything written, and errors are reported.
+/// A file is `NAME.part` until it is complete; a pipe or a device is written in place. [`end`](Self::end) or
+/// [`finish`](Self::finish) must be called at the end; only then is everything written, and errors are reported. A writer that is
+/// dropped before it has written a packet leaves no file.
 #[derive(Debug)]
 pub struct PacketWriter {
-    file: PathBuf,
-    output: File,
+    output: NamedOutput,
     format: Format,
     buffer: Vec<u8>,
-    /// The ends of records in `buffer`, each with the number of packets up to there.
-    ends: Vec<(usize, u64)>,
+    /// The ends of records in `buffer`, each with the packets up to there.
+    ends: Vec<(usize, PacketSums)>,
     /// The bytes of the file that are written.
     offset: u64,
+    /// The packets passed to [`write`](Self::write).
+    sums: PacketSums,
+    /// The packets that are written.
+    on_disk: PacketSums,
+    failed: bool,
+}
+
+/// Sums over the first packets of a capture.
+#[derive(Clone, Copy, Debug, Default)]
+struct PacketSums {
     packets: u64,
+    /// The captured bytes of the packets.
+    captured: u64,
     /// Packets with a time that pcap cannot express.
     late: u64,
-    packets_on_disk: u64,
-    failed: bool,
 }
 
 #[derive(Debug)]
@@ -110,10 +154,14 @@ enum Format {
 }
 
 /// The totals of a written capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteSummary {
-    /// Packets written.
+    /// The file. Its name ends with `.part` unless it is complete.
+    pub path: PathBuf,
+    /// Packets in the file.
     pub packets: u64,
+    /// Their captured bytes.
+    pub captured: Bytes,
     /// Packets with a time after 2106-02-07T06:28:15Z in a pcap file, which cannot express it: they have its last
     /// second.
     pub late: u64,
@@ -121,63 +169,64 @@ pub struct WriteSummary {
     pub bytes: Bytes,
 }
 
+/// The result of a written capture.
+#[derive(Debug)]
+pub struct WriteOutcome {
+    /// The totals of the file, also after an error.
+    pub summary: WriteSummary,
+    /// The error of [`PacketWriter::end`]. An error of a packet was returned before.
+    pub error: Option<WriteError>,
+}
+
 impl PacketWriter {
-    /// Creates the file with mode 0600, or truncates it; `-` is standard output. A file that `input` reads, or that
-    /// another run writes, is refused and stays unchanged.
+    /// Creates `PATH.part` with mode 0600, which [`finish`](Self::finish) renames to `PATH`; `-` is standard output. A file that
+    /// `input` reads, or that another run writes, is refused and stays unchanged.
     ///
     /// # Errors
     ///
     /// [`WriteError`] if the file cannot be created.
     pub fn create(path: &Path, input: Option<&Capture>) -> Result<PacketWriter, WriteError> {
         let file = path.to_owned();
-        let failed = |error| WriteError::Create { file: file.clone(), error };
-        let output = if path.as_os_str() == "-" {
+        if path.as_os_str() == "-" {
             let stdout = io::stdout();
             if io::IsTerminal::is_terminal(&stdout) {
                 return Err(WriteError::Terminal);
             }
-            File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?)
-        } else {
-            if input.is_some_and(|input| input.reads(path)) {
+            let output = stdout.as_fd().try_clone_to_owned();
+            let output = output.map_err(|error| WriteError::Create { file, error })?;
+            return Ok(Self::new(NamedOutput::in_place(File::from(output), path)));
+        }
+        for file in [file, NamedOutput::part_of(path)] {
+            if input.is_some_and(|input| input.reads(&file)) {
                 return Err(WriteError::Input { file });
             }
-            let output = private::create_named(path).map_err(failed)?;
-            if !private::lock(&output).map_err(failed)? {
-                return Err(WriteError::Busy { file });
-            }
-            truncate(output).map_err(failed)?
-        };
-        Ok(Self::new(path, output))
+        }
+        let output = NamedOutput::create(path)?;
+        output.map(Self::new).ok_or_else(|| WriteError::Busy { file: path.to_owned() })
     }
 
-    /// Creates the file `name` in a private folder, or truncates it. A file that another run writes is refused and
-    /// stays unchanged.
+    /// Creates `NAME.part` in a private folder, which [`finish`](Self::finish) renames to `NAME`. A file that another run writes is
+    /// refused and stays unchanged.
     ///
     /// # Errors
     ///
     /// [`WriteError`] if the file cannot be created.
-    pub fn create_in(folder: &PrivateFolder, name: &str) -> Result<PacketWriter, WriteError> {
-        let path = folder.path().join(name);
-        let failed = |error| WriteError::Create { file: path.clone(), error };
-        let output = folder.create_locked(name).map_err(|error| failed(error.into()))?;
-        let Some(output) = output else { return Err(WriteError::Busy { file: path }) };
-        let output = truncate(output).map_err(failed)?;
-        Ok(Self::new(&path, output))
+    pub fn create_in(folder: &Arc<PrivateFolder>, name: &str) -> Result<PacketWriter, WriteError> {
+        let output = NamedOutput::create_in(folder, name)?;
+        output.map(Self::new).ok_or_else(|| WriteError::Busy { file: folder.path().join(name) })
     }
 
-    fn new(path: &Path, output: File) -> PacketWriter {
-        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+    fn new(output: NamedOutput) -> PacketWriter {
+        let extension = output.path().extension().map(|e| e.to_ascii_lowercase());
         let pcapng = extension.is_some_and(|e| e == "pcapng" || e == "ntar");
         let mut writer = PacketWriter {
-            file: path.to_owned(),
             output,
             format: if pcapng { Format::Pcapng(Vec::new()) } else { Format::Pcap(None) },
             buffer: Vec::with_capacity(BUFFER_BYTES),
             ends: Vec::new(),
             offset: 0,
-            packets: 0,
-            late: 0,
-            packets_on_disk: 0,
+            sums: PacketSums::default(),
+            on_disk: PacketSums::default(),
             failed: false,
         };
         if pcapng {
@@ -200,12 +249,13 @@ impl PacketWriter {
         interface: u16,
         bytes: &[u8],
     ) -> Result<(), WriteError> {
-        let too_long = || WriteError::TooLong { file: self.file.clone(), len: Bytes(bytes.len() as u64) };
+        let too_long =
+            || WriteError::TooLong { file: self.output.present_path(), len: Bytes(bytes.len() as u64) };
         let cap_len = u32::try_from(bytes.len()).ok().filter(|&len| len <= crate::format::CAP_LEN_MAX);
         let cap_len = cap_len.ok_or_else(too_long)?;
         match &mut self.format {
             Format::Pcap(Some(first)) if *first != link_type => {
-                let (file, first) = (self.file.clone(), *first);
+                let (file, first) = (self.output.present_path(), *first);
                 return Err(WriteError::LinkType { file, first, second: link_type });
             }
             Format::Pcap(known) => {
@@ -215,7 +265,7 @@ impl PacketWriter {
                 // Classic pcap has 32 bits for seconds, which last until 2106. A later time is replaced by the last
                 // one, and counted.
                 let seconds = u32::try_from(ts.0 / 1_000_000_000).unwrap_or_else(|_| {
-                    self.late += 1;
+                    self.sums.late += 1;
                     u32::MAX
                 });
                 let nanoseconds = u32::try_from(ts.0 % 1_000_000_000).unwrap_or(0);
@@ -240,32 +290,76 @@ impl PacketWriter {
                 self.block(6, &[&index, &[h0, h1, h2, h3, l0, l1, l2, l3], &lengths, bytes, padding]);
             }
         }
-        self.packets += 1;
-        self.ends.push((self.buffer.len(), self.packets));
+        self.sums.packets += 1;
+        self.sums.captured += u64::from(cap_len);
+        self.ends.push((self.buffer.len(), self.sums));
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the buffered rest.
+    /// Returns the number of packets passed to [`write`](Self::write), and the bytes of the file with them.
+    pub fn so_far(&self) -> (u64, Bytes) {
+        (self.sums.packets, Bytes(self.offset.saturating_add(self.buffer.len() as u64)))
+    }
+
+    /// Returns true if the capture is written to a pipe or a device.
+    pub fn is_in_place(&self) -> bool {
+        self.output.is_in_place()
+    }
+
+    /// Writes the packets so far to the file, so that they survive the end of this process.
     ///
     /// # Errors
     ///
-    /// [`WriteError`].
-    pub fn finish(mut self) -> Result<WriteSummary, WriteError> {
+    /// As [`write`](Self::write).
+    pub fn sync(&mut self) -> Result<(), WriteError> {
+        if self.sums.packets > self.on_disk.packets { self.flush() } else { Ok(()) }
+    }
+
+    /// Completes the file and gives it its name.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`], also after an earlier one.
+    pub fn finish(self) -> Result<WriteSummary, WriteError> {
+        let has_failed = self.failed;
+        match self.end(true) {
+            WriteOutcome { error: Some(error), .. } => Err(error),
+            WriteOutcome { summary, .. } if has_failed => Err(WriteError::Write {
+                file: summary.path,
+                offset: summary.bytes.0,
+                valid: summary.bytes,
+                packets: summary.packets,
+                error: io::Error::other("an earlier write failed"),
+            }),
+            WriteOutcome { summary, .. } => Ok(summary),
+        }
+    }
+
+    /// Writes the buffered rest. If the results of the run are complete, the file gets its name. Otherwise, and after an error, it
+    /// stays the `.part` file.
+    pub fn end(mut self, is_complete: bool) -> WriteOutcome {
         if let Format::Pcap(known @ None) = &mut self.format {
             // A capture without packets needs a link type, too.
             *known = Some(LinkType::Ethernet);
             self.pcap_header(LinkType::Ethernet);
         }
-        self.flush()?;
-        Ok(WriteSummary { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
-    }
-
-    /// Returns a guard that keeps the file locked, also after [`finish`](Self::finish), until the guard is dropped.
-    ///
-    /// # Errors
-    /// [`io::Error`] if the system provides no descriptor.
-    pub fn hold(&self) -> io::Result<impl Drop + use<>> {
-        self.output.try_clone().map(OwnedFd::from)
+        let has_failed = self.failed;
+        let written = if has_failed { Ok(()) } else { self.flush() };
+        let ended = written.and_then(|()| {
+            if has_failed || !is_complete {
+                return Ok(());
+            }
+            self.output.complete().map_err(|error| WriteError::Rename {
+                from: self.output.present_path(),
+                to: self.output.path().to_owned(),
+                error,
+            })
+        });
+        let PacketSums { packets, captured, late } = self.on_disk;
+        let path = self.output.present_path();
+        let summary =
+            WriteSummary { path, packets, captured: Bytes(captured), late, bytes: Bytes(self.offset) };
+        WriteOutcome { summary, error: ended.err() }
     }
 
     fn pcap_header(&mut self, link_type: LinkType) {
@@ -275,7 +369,7 @@ impl PacketWriter {
         self.buffer.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.buffer.extend_from_slice(&SNAP_LEN.to_le_bytes());
         self.buffer.extend_from_slice(&u32::from(link_type.number()).to_le_bytes());
-        self.ends.push((self.buffer.len(), self.packets));
+        self.ends.push((self.buffer.len(), self.sums));
     }
 
     /// Writes a pcapng block; the total length of the parts is a multiple of four bytes.
@@ -286,7 +380,7 @@ impl PacketWriter {
         self.buffer.extend_from_slice(&len);
         parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
         self.buffer.extend_from_slice(&len);
-        self.ends.push((self.buffer.len(), self.packets));
+        self.ends.push((self.buffer.len(), self.sums));
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
@@ -298,7 +392,7 @@ impl PacketWriter {
             if written == self.buffer.len() {
                 break None;
             }
-            match self.output.write(&self.buffer[written..]) {
+            match self.output.open().and_then(|mut file| file.write(&self.buffer[written..])) {
                 Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
                 Ok(more) => written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -306,34 +400,33 @@ impl PacketWriter {
             }
         };
         let whole = self.ends.iter().take_while(|(end, _)| *end <= written).last().copied();
-        let (end, packets) = whole.unwrap_or((0, self.packets_on_disk));
+        let (end, sums) = whole.unwrap_or((0, self.on_disk));
         let (offset, valid) =
             (self.offset.saturating_add(written as u64), self.offset.saturating_add(end as u64));
         self.buffer.clear();
         self.ends.clear();
-        self.packets_on_disk = packets;
+        self.on_disk = sums;
         self.offset = valid;
         let Some(error) = failure else { return Ok(()) };
         if !std::mem::replace(&mut self.failed, true) {
             // A pipe cannot be shortened; its reader then sees a truncated record.
-            let _ = self.output.set_len(valid);
+            let _ = self.output.open().and_then(|file| file.set_len(valid));
         }
-        Err(WriteError::Write { file: self.file.clone(), offset, valid: Bytes(valid), packets, error })
+        let packets = self.on_disk.packets;
+        Err(WriteError::Write {
+            file: self.output.present_path(),
+            offset,
+            valid: Bytes(valid),
+            packets,
+            error,
+        })
     }
-}
-
-/// Truncates a file. A pipe or a device has nothing to truncate.
-fn truncate(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    Ok(file)
 }
 
 impl Drop for PacketWriter {
-    /// Keeps the packets written so far by a run that failed.
+    /// Keeps the packets written so far by a run that failed. Without packets, the output is removed.
     fn drop(&mut self) {
-        if !self.failed {
+        if !self.failed && self.sums.packets > 0 {
             let _ = self.flush();
         }
     }

@@ -63,9 +63,10 @@ fn pcapng_keeps_link_types_apart_and_pcap_refuses_the_second() {
 
     let error = write("two.pcap").unwrap_err().to_string();
     assert!(error.contains("link type 101") && error.contains(".pcapng"), "{error}");
-    // The packets before are in the file.
+    // The packets before are in the file, which is not complete.
+    assert!(!folder.path().join("two.pcap").exists());
     let reading =
-        read(CaptureInput::File(folder.path().join("two.pcap")), CaptureOptions::default()).unwrap();
+        read(CaptureInput::File(folder.path().join("two.pcap.part")), CaptureOptions::default()).unwrap();
     assert_eq!(reading.totals.packets, 1);
 }
 
@@ -129,6 +130,7 @@ fn after_a_failed_write_the_file_ends_with_a_whole_record() {
         assert_eq!(valid, Bytes(24 + packets * 1059));
         assert!(write(&mut writer).is_ok(), "gathered, not written");
         assert!(writer.finish().is_err());
+        assert!(!Path::new(&path).exists());
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +139,8 @@ fn after_a_failed_write_the_file_ends_with_a_whole_record() {
     let test = "writing::after_a_failed_write_the_file_ends_with_a_whole_record";
     let output = Command::new(me).args(["--exact", test]).env(CHILD, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let totals = read(CaptureInput::File(path), CaptureOptions::default()).unwrap().totals;
+    let part = path.with_extension("pcap.part");
+    let totals = read(CaptureInput::File(part), CaptureOptions::default()).unwrap().totals;
     assert_eq!((totals.packets, totals.truncated), (944, None));
 }
 

@@ -10,7 +10,7 @@
 //! | a file in it ([`PrivateFolder::create`], [`PrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
 //! | a secret that a user names ([`open_secret`]) | | a regular file with one link, owned by the effective user or root; its mode must give other users no rights |
 //! | an output that a user names ([`create_named`]) | 0600 | none: links, devices and pipes are the user's choice, and an existing file keeps its mode |
-//! | an output that a user names and that is complete or missing ([`NamedOutput`]) | 0600 | a file or a link is replaced; a device or a pipe is written |
+//! | an output that a user names and that is complete or missing ([`NamedOutput`]) | 0600 | a file or a link is replaced; a device or a pipe is written; the `.part` file is as a file in a folder of weir's own |
 //!
 //! [`PrivateFolder::open_read_only`] and [`check_makeable`] apply the same checks, without creating or changing
 //! anything.
@@ -18,11 +18,15 @@
 //! A link to a folder of weir's own is followed only if root made the link and the effective user is not root: service
 //! managers make such links.
 
+mod named_output;
+
+pub use named_output::{NamedOutput, NamedOutputError};
+
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -37,8 +41,6 @@ pub const FOLDER_MODE: u32 = 0o700;
 const ACCESS_BY_OTHERS: u32 = 0o077;
 /// The mode bits that give write rights to others than the owner.
 const WRITE_BY_OTHERS: u32 = 0o022;
-/// Appended to the name of an output until it is complete.
-const PART_SUFFIX: &str = ".part";
 /// Appended to the name of a file while its replacement is written.
 const NEW_SUFFIX: &str = ".new";
 
@@ -230,80 +232,6 @@ pub fn create_named(path: &Path) -> io::Result<File> {
     // O_CREAT is always set: with it, the kernel protects other users' files in world-writable folders
     // (fs.protected_regular).
     OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
-}
-
-/// An output that the user names, which gets its name when it is complete: until then it is `NAME.part`.
-///
-/// Two processes cannot write one output. A file or link of the name is replaced. A device or pipe of the name is written
-/// directly.
-#[derive(Debug)]
-pub struct NamedOutput {
-    file: File,
-    path: PathBuf,
-    /// The path until the output is complete; `None` for a device or pipe.
-    part: Option<PathBuf>,
-}
-
-impl NamedOutput {
-    /// Opens the output, and locks it for this process. Returns `None` if another process holds the lock.
-    ///
-    /// # Errors
-    /// The path is a folder, or the file `NAME.part` cannot be created or is not a private file.
-    pub fn create(path: &Path) -> Result<Option<Self>, PrivateError> {
-        match path.metadata() {
-            Ok(metadata) if metadata.is_dir() => return Err(io::Error::from(ErrorKind::IsADirectory).into()),
-            Ok(metadata) if !metadata.is_file() => {
-                return Ok(Some(Self { file: create_named(path)?, path: path.to_owned(), part: None }));
-            }
-            _ => {}
-        }
-        let mut part = path.as_os_str().to_owned();
-        part.push(PART_SUFFIX);
-        let part = PathBuf::from(part);
-        let open = || {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-            let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&part);
-            let file = map_link_error(opened, PrivateKind::File)?;
-            let metadata = file.metadata()?;
-            check_file(&metadata)?;
-            make_private(&file, &metadata)?;
-            Ok(file)
-        };
-        let Some(file) = open_locked(open)? else { return Ok(None) };
-        file.set_len(0)?;
-        Ok(Some(Self { file, path: path.to_owned(), part: Some(part) }))
-    }
-
-    /// Writes the whole content, and gives the file its name.
-    ///
-    /// # Errors
-    /// The content cannot be written, or the file cannot be renamed. An earlier file of the name stays.
-    pub fn write(mut self, content: &[u8]) -> io::Result<()> {
-        self.file.write_all(content)?;
-        if let Some(part) = &self.part {
-            // An earlier file of the name may have been made readable for others.
-            if let Ok(earlier) = fs::symlink_metadata(&self.path)
-                && earlier.is_file()
-            {
-                self.file.set_permissions(Permissions::from_mode(earlier.mode() & 0o777))?;
-            }
-            fs::rename(part, &self.path)?;
-            self.part = None;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for NamedOutput {
-    /// Removes an output to which nothing was written.
-    fn drop(&mut self) {
-        if let Some(part) = &self.part
-            && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0)
-        {
-            _ = fs::remove_file(part);
-        }
-    }
 }
 
 /// Opens an input that the user names, for reading. Links are followed, but the file must be a regular one. Never

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use weir_os::private::{self, PrivateError, PrivateFolder, PrivateKind};
+use weir_os::private::{self, NamedOutput, PrivateError, PrivateFolder, PrivateKind};
 use weir_os::socket::{self, SocketError};
 
 /// A user that is neither root nor the tester.
@@ -331,4 +331,47 @@ fn one_of_many_nodes_started_at_once_listens() {
         assert_eq!(bound.len(), 1);
         UnixStream::connect(&path).expect("it listens");
     }
+}
+
+#[test]
+fn a_named_output_has_another_name_until_it_is_complete_and_leaves_nothing_if_it_never_begins() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, part) = (home.path().join("out"), home.path().join("out.part"));
+    let create = || NamedOutput::create(&path).unwrap();
+    // Not begun: nothing stays, and the remains of an earlier process do.
+    drop(create().unwrap());
+    assert!(!part.exists() && !path.exists());
+    fs::write(&part, "killed").unwrap();
+    drop(create().unwrap());
+    assert_eq!(fs::read_to_string(&part).unwrap(), "killed");
+    // Locked: a second one is refused, and does not remove the first.
+    let mut first = create().unwrap();
+    assert!(create().is_none());
+    assert_eq!(first.present_path(), part);
+    first.open().unwrap().write_all(b"new").unwrap();
+    assert_eq!(fs::read_to_string(&part).unwrap(), "new");
+    assert!(!path.exists());
+    first.complete().unwrap();
+    assert_eq!((first.present_path(), part.exists()), (path.clone(), false));
+    drop(first);
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o600));
+    // Begun and not complete: the earlier file stays beside it.
+    let mut failed = create().unwrap();
+    failed.open().unwrap().write_all(b"half").unwrap();
+    drop(failed);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    assert_eq!(fs::read_to_string(&part).unwrap(), "half");
+    // A file that its owner made readable stays so; another user's mode does not count.
+    set_mode(&path, 0o644);
+    create().unwrap().write(b"next").unwrap();
+    assert_eq!(mode(&path), 0o644);
+    if is_root() {
+        chown(&path, Some(OTHER), None).unwrap();
+        create().unwrap().write(b"mine").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("mine", 0o600));
+    }
+    // The path of the cause is that of the file beside it.
+    symlink("elsewhere", &part).unwrap();
+    let error = NamedOutput::create(&path).unwrap_err();
+    assert!(error.path == part && matches!(error.error, PrivateError::Link(_)), "{error}");
 }

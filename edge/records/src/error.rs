@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_admission::Name;
 use weir_units::Escape as _;
 
@@ -91,6 +91,19 @@ pub enum RecordsError {
 }
 
 impl RecordsError {
+    /// Returns the file or folder that is the cause; `None` if a module is.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Label(_) | Self::NoStream { .. } | Self::Row { .. } => None,
+            Self::NotAFolder(path) | Self::Busy(path) | Self::Stopped(path) => Some(path),
+            Self::Folder { path, .. }
+            | Self::Create { path, .. }
+            | Self::Write { path, .. }
+            | Self::Recover { path, .. }
+            | Self::Rename { from: path, .. } => Some(path),
+        }
+    }
+
     /// Returns true if the disk or its quota was full.
     pub fn is_disk_full(&self) -> bool {
         match self {

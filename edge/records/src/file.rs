@@ -55,6 +55,17 @@ pub(crate) struct StreamFile {
     kept: u64,
 }
 
+/// The result of a file.
+#[derive(Debug)]
+pub(crate) struct EndedFile {
+    /// Rows in the file.
+    pub(crate) rows: u64,
+    /// The file's present path.
+    pub(crate) path: PathBuf,
+    /// The error, if the file could not be ended. An error before that was returned then.
+    pub(crate) error: Option<RecordsError>,
+}
+
 /// An open file with its Parquet writer and its log.
 #[derive(Debug)]
 struct OpenFile {
@@ -96,12 +107,20 @@ impl StreamFile {
         let (file, recovered) = create_exclusive(folder, &stream.name, &part)?;
         let schema = Arc::new(schema::schema(source, stream));
         let columns = Columns::new(schema.clone(), stream);
+        // Keeps the lock until a file that cannot be begun is removed.
+        let locked = file.try_clone();
         let open = OpenFile::new(file, &schema)
             .and_then(|open| match durability {
                 Durability::AtEnd => Ok(open),
                 Durability::Seconds => open.with_log(folder, &stream.name, &schema),
             })
-            .map_err(|cause| RecordsError::Write { path: part.clone(), kept: None, cause })?;
+            .map_err(|cause| {
+                for name in [partial_name(&stream.name), log_name(&stream.name)] {
+                    _ = folder.remove(&name);
+                }
+                RecordsError::Write { path: part.clone(), kept: None, cause }
+            })?;
+        drop(locked);
         let (stream, folder) = (stream.name.clone(), Arc::clone(folder));
         Ok((Self { stream, folder, path, part, columns, open: Some(open), rows: 0, kept: 0 }, recovered))
     }
@@ -145,35 +164,35 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Writes the remaining rows and gives the file its final name. Returns the number of rows in the file, also on an
-    /// error.
-    pub(crate) fn finish(mut self) -> (u64, Result<PathBuf, RecordsError>) {
-        let Some(open) = &mut self.open else { return (self.kept, Ok(self.part.clone())) };
+    /// Writes the remaining rows. A complete file then gets its final name; the file of a failed run keeps its `.part` name.
+    pub(crate) fn end(mut self, is_complete: bool) -> EndedFile {
+        let ended = |rows, path: &Path, error| EndedFile { rows, path: path.to_owned(), error };
+        let Some(open) = &mut self.open else { return ended(self.kept, &self.part, None) };
         let is_durable = open.log.is_some();
         if let Err(cause) = open.end(&mut self.columns) {
             let error = self.fail(cause);
-            return (self.kept, Err(error));
+            return ended(self.kept, &self.part, Some(error));
+        }
+        if !is_complete {
+            self.open = None;
+            return ended(self.rows, &self.part, None);
         }
         // The open file, and with it the lock, is kept until the file has its final name, so that no other run writes to
         // the `.part` file before.
         let locked = self.open.take();
         let renamed = self.folder.rename(&partial_name(&self.stream), &complete_name(&self.stream));
-        let renamed = renamed.map_err(|source| RecordsError::Rename {
-            from: self.part.clone(),
-            to: self.path.clone(),
-            source,
-        });
         drop(locked);
         if is_durable {
             // An error is ignored: the rows are on the disk, at worst under the old name after a crash.
             _ = self.folder.sync();
         }
-        (self.rows, renamed.map(|()| self.path.clone()))
-    }
-
-    /// Writes the remaining rows when `self` is dropped, but keeps the `.part` name. Returns that path.
-    pub(crate) fn keep(self) -> PathBuf {
-        self.part.clone()
+        match renamed {
+            Ok(()) => ended(self.rows, &self.path, None),
+            Err(source) => {
+                let (from, to) = (self.part.clone(), self.path.clone());
+                ended(self.rows, &self.part, Some(RecordsError::Rename { from, to, source }))
+            }
+        }
     }
 
     /// Ends the file after an error, with as many rows as there is room for, and writes no more.
@@ -195,11 +214,15 @@ impl StreamFile {
 }
 
 impl Drop for StreamFile {
-    /// Writes the remaining rows of a file that was not finished. It keeps its `.part` name.
+    /// Writes the remaining rows of a file that was not ended. It keeps its `.part` name. A file without rows is removed, because the
+    /// run was refused before its begin.
     fn drop(&mut self) {
-        if let Some(mut open) = self.open.take()
-            && open.end(&mut self.columns).is_err()
-        {
+        let Some(mut open) = self.open.take() else { return };
+        if self.rows == 0 {
+            // Removed while it is locked, so that no other run has opened it.
+            _ = self.folder.remove(&partial_name(&self.stream));
+            _ = open.log.take().map(Log::remove);
+        } else if open.end(&mut self.columns).is_err() {
             open.salvage();
         }
     }

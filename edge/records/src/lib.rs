@@ -83,13 +83,12 @@ struct StreamOut {
 pub struct StreamRows {
     /// The stream's name.
     pub name: Name,
-    /// Rows passed to [`ModuleFiles::write`].
+    /// Rows in the file. Without a file, rows passed to [`ModuleFiles::write`].
     pub rows: u64,
-    /// The number of time values in these rows that are after 2262-04-11T23:47:16.854775807Z, the last time that a file
+    /// The number of time values in the rows passed to [`ModuleFiles::write`] that are after 2262-04-11T23:47:16.854775807Z, the last time that a file
     /// can hold. The file has that last time in their place.
     pub late: u64,
-    /// The file, if there is one. Its name ends with `.part` after [`ModuleFiles::keep`], or if writing failed; then
-    /// [`RecordsError::Write`] was returned, which has the number of rows in the file.
+    /// The file, if there is one. Its name ends with `.part` after [`ModuleFiles::keep`], or if writing failed.
     pub path: Option<PathBuf>,
 }
 
@@ -198,14 +197,8 @@ impl ModuleFiles {
 
     /// Ends every file after a failed run. The files are readable, but keep their `.part` names, so the complete files of
     /// an earlier run are unchanged.
-    pub fn keep(self) -> Vec<StreamRows> {
-        let kept = |stream: StreamOut| StreamRows {
-            late: stream.late(),
-            name: stream.name,
-            rows: stream.rows,
-            path: stream.file.map(StreamFile::keep),
-        };
-        self.streams.into_iter().map(kept).collect()
+    pub fn keep(self) -> FileOutcome {
+        self.end_as(false)
     }
 
     /// Completes every file and gives it its name.
@@ -213,32 +206,42 @@ impl ModuleFiles {
     /// # Errors
     /// The first error; the other files are completed anyway.
     pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
-        let FileOutcome { streams, error, .. } = self.end();
-        error.map_or(Ok(streams), Err)
+        let FileOutcome { streams, errors, .. } = self.end();
+        errors.into_iter().next().map_or(Ok(streams), Err)
     }
 
-    /// Completes every file, as [`Self::finish`], and returns the result of each together with the error.
+    /// Completes every file, as [`Self::finish`], and returns the result of each together with the errors.
     pub fn end(self) -> FileOutcome {
-        let (mut streams, mut kept, mut error) = (Vec::new(), 0, None);
+        self.end_as(true)
+    }
+
+    fn end_as(self, is_complete: bool) -> FileOutcome {
+        let mut outcome = FileOutcome { streams: Vec::new(), kept: 0, errors: Vec::new() };
         for stream in self.streams {
             let late = stream.late();
             let StreamOut { name, rows, file } = stream;
-            let (kept_in_file, path) = file.map(StreamFile::finish).unzip();
-            kept += kept_in_file.unwrap_or(0);
-            let path = path.and_then(|path| path.map_err(|failed| _ = error.get_or_insert(failed)).ok());
-            streams.push(StreamRows { name, rows, late, path });
+            let ended = file.map(|file| file.end(is_complete));
+            let (rows, path) = match ended {
+                None => (rows, None),
+                Some(ended) => {
+                    outcome.kept += ended.rows;
+                    outcome.errors.extend(ended.error);
+                    (ended.rows, Some(ended.path))
+                }
+            };
+            outcome.streams.push(StreamRows { name, rows, late, path });
         }
-        FileOutcome { streams, kept, error }
+        outcome
     }
 }
 
 /// The result of a module's files.
 #[derive(Debug)]
 pub struct FileOutcome {
-    /// The streams. A stream whose file could not be completed has no path.
+    /// The streams. A file that could not be completed has its `.part` name.
     pub streams: Vec<StreamRows>,
     /// The number of rows in all files together. Other rows passed to [`ModuleFiles::write`] are lost.
     pub kept: u64,
-    /// The first error of this call. Earlier errors were returned before.
-    pub error: Option<RecordsError>,
+    /// The errors of this call, at most one for each file. Earlier errors were returned before.
+    pub errors: Vec<RecordsError>,
 }

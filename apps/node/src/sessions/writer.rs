@@ -596,7 +596,7 @@ impl ModuleWriter {
                 "{late} times are after 2262-04-11: its files contain the latest time of their format instead"
             ));
         }
-        match &ended.error {
+        match ended.errors.first() {
             Some(error) => self.note_error(error),
             None if is_whole && self.failed.take().is_some() => self.log("records are written again"),
             None => {}

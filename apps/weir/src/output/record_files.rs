@@ -1,32 +1,14 @@
 //! The record files of one module in a run, which a run on an interface can rotate.
 
+use crate::output::rotation::RotationLimit;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_admission::Manifest;
-use weir_records::{Durability, ModuleFiles, RecordSource, RecordsError, Recovered, StreamRows, next_number};
+use weir_records::{
+    Durability, FileOutcome, ModuleFiles, RecordSource, RecordsError, Recovered, StreamRows, next_number,
+};
 use weir_session::Record;
-use weir_units::{Bytes, Nanos};
-
-/// The age or size at which record files are completed and new ones begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RotationLimit {
-    /// The age of the files.
-    Time(Nanos),
-    /// The bytes of the rows in the files of a module, before compression.
-    Size(Bytes),
-}
-
-impl std::str::FromStr for RotationLimit {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match (text.parse::<Nanos>(), text.parse::<Bytes>()) {
-            (Ok(time), _) if time.0 >= Nanos::SECOND.0 => Ok(Self::Time(time)),
-            (Err(_), Ok(size)) if size.0 >= 1 << 20 => Ok(Self::Size(size)),
-            _ => Err("write a time of at least 1s, such as 1h, or a size of at least 1MiB, such as 1GiB"),
-        }
-    }
-}
+use weir_units::Bytes;
 
 /// The record files of one module.
 #[derive(Debug)]
@@ -43,7 +25,9 @@ pub struct RecordFiles {
     /// Streams of files that are complete.
     complete: Vec<StreamRows>,
     since: Instant,
-    rows: u64,
+    /// Rows and frames in the present files of the module.
+    items: u64,
+    /// Their bytes.
     bytes: u64,
 }
 
@@ -58,7 +42,7 @@ impl RecordFiles {
         limit: Option<RotationLimit>,
     ) -> Result<Self, RecordsError> {
         let number = dir.filter(|_| limit.is_some()).map_or(0, |dir| next_number(dir, label));
-        let name = if limit.is_some() { format!("{label}-{number}") } else { label.to_owned() };
+        let name = folder_name(label, limit.map(|_| number));
         let source = RecordSource { label: &name, manifest, facts: &facts };
         let files = ModuleFiles::create_from(dir, &source, durability)?;
         Ok(Self {
@@ -72,7 +56,7 @@ impl RecordFiles {
             files,
             complete: Vec::new(),
             since: Instant::now(),
-            rows: 0,
+            items: 0,
             bytes: 0,
         })
     }
@@ -82,10 +66,19 @@ impl RecordFiles {
         self.files.recovered()
     }
 
+    /// Returns the name of the folder of the present files.
+    pub fn folder(&self) -> String {
+        folder_name(&self.label, self.limit.map(|_| self.number))
+    }
+
+    /// Returns the folder of `--out`.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
     /// Appends a record to its stream.
     pub fn write(&mut self, record: &Record<'_>) -> Result<(), RecordsError> {
-        self.rows += 1;
-        self.bytes += (record.row.len() + record.tail.len()) as u64;
+        self.count(record);
         self.files.write(record)
     }
 
@@ -94,57 +87,47 @@ impl RecordFiles {
         self.files.set_fact(stream, key, value);
     }
 
-    /// Writes rows to the logs, so that they survive a crash, and rotates the files if it is time.
-    pub fn flush(&mut self) -> Result<(), RecordsError> {
-        self.files.flush()?;
-        let is_due = match self.limit {
-            None => false,
-            Some(RotationLimit::Time(time)) => self.since.elapsed() >= Duration::from_nanos(time.0),
-            Some(RotationLimit::Size(size)) => self.bytes >= size.0,
-        };
-        // Files without rows stay, so that a quiet interface does not fill the disk with empty files.
-        if is_due && self.rows > 0 && self.dir.is_some() { self.rotate() } else { Ok(()) }
+    /// Counts a row, or a frame in a capture in the folder of these files, for the limit of the files.
+    pub fn count(&mut self, record: &Record<'_>) {
+        self.items += 1;
+        self.bytes = self.bytes.saturating_add((record.row.len() + record.tail.len()) as u64);
     }
 
-    fn rotate(&mut self) -> Result<(), RecordsError> {
-        let number = self.number + 1;
-        let label = format!("{}-{number}", self.label);
+    /// Writes rows to the logs, so that they survive a crash.
+    pub fn flush(&mut self) -> Result<(), RecordsError> {
+        self.files.flush()
+    }
+
+    /// Returns true if the files have reached their limit.
+    pub fn is_full(&self) -> bool {
+        // Files without rows and frames stay, so that a quiet interface does not fill the disk with empty files.
+        self.items > 0
+            && self.dir.is_some()
+            && self.limit.is_some_and(|limit| limit.is_reached(self.since.elapsed(), Bytes(self.bytes)))
+    }
+
+    /// Completes the files, and begins new ones in the next folder.
+    pub fn rotate(&mut self) -> Result<(), RecordsError> {
+        let number = self.number.saturating_add(1);
+        let label = folder_name(&self.label, Some(number));
         let source = RecordSource { label: &label, manifest: &self.manifest, facts: &self.facts };
         let next = ModuleFiles::create_from(self.dir.as_deref(), &source, self.durability)?;
         let full = std::mem::replace(&mut self.files, next);
-        (self.number, self.since, self.rows, self.bytes) = (number, Instant::now(), 0, 0);
-        self.complete.extend(full.finish()?);
-        Ok(())
+        (self.number, self.since, self.items, self.bytes) = (number, Instant::now(), 0, 0);
+        let FileOutcome { streams, errors, .. } = full.end();
+        self.complete.extend(streams);
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Returns the rows so far. The present files have no paths.
-    pub fn so_far(&self) -> Vec<StreamRows> {
-        self.complete.iter().cloned().chain(self.files.so_far()).collect()
-    }
-
-    /// Ends every file after a failed run. The present files keep their `.part` names.
-    pub fn keep(self) -> Vec<StreamRows> {
-        self.complete.into_iter().chain(self.files.keep()).collect()
-    }
-
-    /// Completes every file and gives it its name.
-    pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
-        Ok(self.complete.into_iter().chain(self.files.finish()?).collect())
+    /// Ends every file. The files of a complete run get their names.
+    pub fn end(self, is_complete: bool) -> (Vec<StreamRows>, Vec<RecordsError>) {
+        let FileOutcome { streams, errors, .. } =
+            if is_complete { self.files.end() } else { self.files.keep() };
+        (self.complete.into_iter().chain(streams).collect(), errors)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_is_a_time_or_a_size() {
-        let limit = |text: &str| text.parse::<RotationLimit>();
-        assert_eq!(limit("1h"), Ok(RotationLimit::Time(Nanos(3_600 * Nanos::SECOND.0))));
-        assert_eq!(limit("10s"), Ok(RotationLimit::Time(Nanos(10 * Nanos::SECOND.0))));
-        assert_eq!(limit("1GiB"), Ok(RotationLimit::Size(Bytes(1 << 30))));
-        for text in ["", "1ms", "10", "1KiB", "daily", "0s"] {
-            assert!(limit(text).is_err(), "{text}");
-        }
-    }
+/// Returns the name of the folder of a module's files, which have a number if they are rotated.
+fn folder_name(label: &str, number: Option<u64>) -> String {
+    number.map_or_else(|| label.to_owned(), |number| format!("{label}-{number}"))
 }

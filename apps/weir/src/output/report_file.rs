@@ -20,6 +20,15 @@ pub enum ReportFileError {
     Busy(PathBuf),
 }
 
+impl ReportFileError {
+    /// Returns the file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File { path, .. } | Self::Busy(path) => path,
+        }
+    }
+}
+
 /// An open, locked file of a report or summary.
 #[derive(Debug)]
 pub struct ReportFile {
@@ -38,8 +47,13 @@ impl ReportFile {
         match NamedOutput::create(path) {
             Ok(Some(output)) => Ok(Self { path: path.to_owned(), output }),
             Ok(None) => Err(ReportFileError::Busy(path.to_owned())),
-            Err(error) => Err(ReportFileError::File { path: path.to_owned(), source: error.into() }),
+            Err(error) => Err(ReportFileError::File { path: error.path, source: error.error.into() }),
         }
+    }
+
+    /// Returns the path of the complete file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes the whole file, and gives it its name. Returns its path.

@@ -217,11 +217,6 @@ impl RowOutput {
         output
     }
 
-    /// Returns true if rows are printed.
-    pub fn is_used(&self) -> bool {
-        self.modules.iter().flatten().any(Option::is_some)
-    }
-
     /// Returns true if a table was printed.
     pub fn has_printed(&self) -> bool {
         self.last.is_some()

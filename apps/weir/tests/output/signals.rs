@@ -149,9 +149,11 @@ fn a_second_signal_ends_a_run_at_once() {
         BackgroundRun::start(weir().args(["run", "-m", "rtt", "-q", "-r", "-"]).stdin(Stdio::piped()));
     let mut pipe = background.0.stdin.take().unwrap();
     pipe.write_all(&pcap(&traffic(10))).unwrap();
+    wait_until_it_reads(&background.0);
     let status = loop {
-        // Two pending signals of one kind count as one, so wait until the first is handled.
-        background.signal("INT");
+        // Two pending signals of one kind count as one, so wait until the first is handled. A process that has ended and is not
+        // waited for takes signals, too.
+        shell(&format!("kill -INT {}", background.0.id()));
         std::thread::sleep(Duration::from_millis(20));
         if let Some(status) = background.0.try_wait().unwrap() {
             break status;

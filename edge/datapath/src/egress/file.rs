@@ -5,7 +5,7 @@ use super::forward::ForwardedPacket;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_netio::{Loss, PacketWriter, WriteError};
-use weir_units::Timestamp;
+use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 
 /// A capture file that packets are forwarded into.
@@ -42,6 +42,22 @@ impl FileEgress {
         self.lock().error.take().map_or(Ok(()), Err)
     }
 
+    /// Returns the number of packets written so far, and the bytes of the file with them; zero once the egress is closed.
+    pub fn so_far(&self) -> (u64, Bytes) {
+        self.lock().writer.as_ref().map_or((0, Bytes(0)), PacketWriter::so_far)
+    }
+
+    /// Writes gathered packets to the file. [`check`](Self::check) returns an error of it.
+    pub fn sync(&self) {
+        self.lock().sync();
+    }
+
+    /// Continues with another writer. Returns the one until now, so that the caller can finish its file. `None` if the
+    /// egress was closed before; then `next` is dropped.
+    pub fn replace(&self, next: PacketWriter) -> Option<PacketWriter> {
+        self.lock().writer.as_mut().map(|writer| std::mem::replace(writer, next))
+    }
+
     /// Stops writing and returns the writer, so that the caller can finish the file. `None` if the
     /// egress was closed before.
     pub fn close(&self) -> Option<PacketWriter> {
@@ -74,6 +90,15 @@ impl FileEgress {
 }
 
 impl Inner {
+    fn sync(&mut self) {
+        if self.has_failed {
+            return;
+        }
+        if let Some(Err(error)) = self.writer.as_mut().map(PacketWriter::sync) {
+            (self.error, self.has_failed) = (Some(error), true);
+        }
+    }
+
     fn write(
         &mut self,
         counters: &OutputCounters,

@@ -58,7 +58,7 @@ fn an_older_file_stays_until_a_complete_one_takes_its_place() {
     assert!(older > 0);
     // A failed run does not change it, and the failed run's file is beside it.
     let kept = create().keep();
-    assert_eq!((kept[0].path.as_ref(), rows()), (Some(&part), older));
+    assert_eq!((kept.streams[0].path.as_ref(), rows()), (Some(&part), older));
     assert!(crate::round_trip::batches(&part).is_empty());
     let files = create();
     assert_eq!(rows(), older);

@@ -63,7 +63,7 @@ fn the_rows_of_files_are_reported_at_their_end() {
     // The file cannot be renamed, but holds its rows.
     std::fs::create_dir(dir.path().join("probe/small.parquet")).unwrap();
     let ended = files.end();
-    assert!(matches!(ended.error, Some(RecordsError::Rename { .. })), "{ended:?}");
+    assert!(matches!(ended.errors[..], [RecordsError::Rename { .. }]), "{ended:?}");
     assert_eq!((ended.kept, rows(&dir.path().join("probe/small.parquet.part"))), (1000, 1000));
 }
 
@@ -89,7 +89,7 @@ fn on_a_full_disk_the_written_rows_stay_readable() {
         assert!(matches!(noise(&mut files, 0, 1), Err(RecordsError::Stopped(_))));
         // The module's other streams are completed.
         let ended = files.end();
-        assert!(ended.error.is_none() && ended.kept == *kept, "{ended:?}");
+        assert!(ended.errors.is_empty() && ended.kept == *kept, "{ended:?}");
         let done = ended.streams;
         assert_eq!(done[1].path, Some(dir.join("probe/none.parquet")));
         assert_eq!(done[2].path, Some(dir.join("probe/small.parquet.part")));

@@ -8,6 +8,9 @@ use weir_units::Escape as _;
 /// Extensions of captures. Rotated captures have digits behind them (`trace.pcap3`), compressed ones another extension.
 const EXTENSIONS: [&str; 4] = [".pcap", ".pcapng", ".cap", ".ntar"];
 
+/// The extension of a file that is not complete.
+const UNFINISHED: &str = ".part";
+
 /// Errors of the names of captures.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureArgError {
@@ -83,7 +86,7 @@ fn captures_in(folder: &Path) -> Result<Vec<PathBuf>, CaptureArgError> {
     if found.is_empty() { Err(CaptureArgError::EmptyFolder(folder.to_owned())) } else { Ok(found) }
 }
 
-/// Returns the file of this name, or else the files that the name matches as a pattern. A name without wildcards is returned as it is, so that
+/// Returns the file of this name, or else the files that the name matches as a pattern, without those that a run is writing. A name without wildcards is returned as it is, so that
 /// opening the file gives the error.
 fn matches_of(argument: &Path) -> Result<Vec<PathBuf>, CaptureArgError> {
     let pattern = argument.to_str().filter(|text| text.contains(['*', '?', '[']));
@@ -92,8 +95,11 @@ fn matches_of(argument: &Path) -> Result<Vec<PathBuf>, CaptureArgError> {
     };
     let invalid =
         |error: glob::PatternError| CaptureArgError::Pattern { path: argument.to_owned(), reason: error.msg };
-    let found: Vec<PathBuf> =
-        glob::glob(pattern).map_err(invalid)?.flatten().filter(|path| path.is_file()).collect();
+    // `x*` stands for the complete files of a rotated capture, although the present file may not have a header yet.
+    let takes_unfinished = pattern.ends_with(UNFINISHED);
+    let is_unfinished = |path: &Path| path.as_os_str().as_encoded_bytes().ends_with(UNFINISHED.as_bytes());
+    let is_meant = |path: &PathBuf| path.is_file() && (takes_unfinished || !is_unfinished(path));
+    let found: Vec<PathBuf> = glob::glob(pattern).map_err(invalid)?.flatten().filter(is_meant).collect();
     if found.is_empty() { Err(CaptureArgError::NoMatch(argument.to_owned())) } else { Ok(found) }
 }
 
@@ -134,7 +140,9 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
         };
         assert_eq!(names(&[folder.path().to_owned()]), ["[x].pcap", "a.pcap.gz", "b.pcap"]);
+        fs::write(at("c.pcap.part"), "").unwrap();
         assert_eq!(names(&[at("?.pcap*")]), ["a.pcap.gz", "b.pcap"]);
+        assert_eq!(names(&[at("?.pcap*.part")]), ["c.pcap.part"]);
         assert_eq!(names(&[at("b.pcap"), at("*.pcap")]), ["b.pcap", "[x].pcap"]);
         // A file whose name looks like a pattern, a missing file, and standard input.
         assert_eq!(names(&[at("[x].pcap")]), ["[x].pcap"]);

@@ -3,17 +3,17 @@
 //! Blocks are collected in order. The records of a module's instances are merged into one order first.
 
 use super::block_task::{BlockTask, InstanceOutput, WorkInput};
+use super::capture_file::CaptureFile;
 use super::forward::Forwarder;
 use super::outputs::Outputs;
 use crate::output::record_files::RecordFiles;
 use crate::output::rows::RowOutput;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_datapath::effects::Patches;
-use weir_datapath::egress::{CopyBuffers, Egress, FileEgress};
-use weir_netio::{Block, PacketWriter, WriteError};
+use weir_datapath::egress::{CopyBuffers, Egress};
+use weir_netio::{Block, WriteError};
 use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
 use weir_session::{Record, Records};
@@ -67,7 +67,7 @@ pub struct Collector {
     pub unpatched: u64,
     /// The time of the last packet or clock reading.
     now: Timestamp,
-    /// The last flush of the logs, if records must survive crashes.
+    /// The last flush of the results, if they must survive crashes.
     flushed: Option<Instant>,
     failed: bool,
     /// The first bytes of a packet, for the report.
@@ -134,6 +134,7 @@ impl Collector {
             for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
                 let packet = task.block().and_then(|block| block.descriptors().get(frame.order.index()));
                 let ts = packet.map_or(self.now, |packet| Timestamp(packet.ts_ns));
+                sink.files.count(&frame);
                 sink.outputs.send(&frame, ts, self.packet_outputs.forwarder.as_ref());
             }
             sink.outputs.check()?;
@@ -153,11 +154,22 @@ impl Collector {
         Ok(())
     }
 
-    /// Flushes the logs if it is due.
+    /// Writes gathered results, and rotates the files, if it is due.
     fn flush(&mut self) -> Result<(), CollectError> {
-        if let Some(flushed) = self.flushed.as_mut().filter(|flushed| flushed.elapsed() >= FLUSH) {
-            *flushed = Instant::now();
-            self.sinks.iter_mut().try_for_each(|sink| sink.files.flush())?;
+        let Some(flushed) = self.flushed.as_mut().filter(|flushed| flushed.elapsed() >= FLUSH) else {
+            return Ok(());
+        };
+        *flushed = Instant::now();
+        for sink in &mut self.sinks {
+            sink.files.flush()?;
+            sink.outputs.sync()?;
+            if sink.files.is_full() {
+                sink.files.rotate()?;
+                sink.outputs.rotate(sink.files.dir(), &sink.files.folder())?;
+            }
+        }
+        if let Some(file) = &mut self.packet_outputs.file {
+            file.sync()?;
         }
         Ok(())
     }
@@ -209,7 +221,7 @@ fn in_order(
 #[derive(Debug, Default)]
 pub struct PacketOutputs {
     /// The output capture.
-    pub file: Option<Arc<FileEgress>>,
+    pub file: Option<CaptureFile>,
     /// The forwarder to another interface.
     pub forwarder: Option<Forwarder>,
     /// The egresses of both.
@@ -218,11 +230,10 @@ pub struct PacketOutputs {
 }
 
 impl PacketOutputs {
-    /// Creates the egresses of a writer and a forwarder.
-    pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
-        let file = writer.map(|writer| Arc::new(FileEgress::new(writer)));
+    /// Creates the egresses of a capture and a forwarder.
+    pub fn new(file: Option<CaptureFile>, forwarder: Option<Forwarder>) -> Self {
         let link = forwarder.as_ref().map(|forwarder| forwarder.egress().clone());
-        let all = link.into_iter().chain(file.clone().map(Egress::File)).collect();
+        let all = link.into_iter().chain(file.as_ref().map(CaptureFile::egress)).collect();
         Self { file, forwarder, all, copies: CopyBuffers::default() }
     }
 
@@ -244,7 +255,7 @@ impl PacketOutputs {
             let mask = batch.mask & processed_mask & !dropped;
             unapplied += self.copies.forward(&self.all, block, number, mask, &mut patches);
         }
-        if let Some(file) = &self.file {
+        if let Some(file) = &mut self.file {
             file.check()?;
         }
         Ok(unapplied)

@@ -1,6 +1,7 @@
 //! `weir run`: runs modules on a capture or a live interface.
 
 mod block_task;
+mod capture_file;
 mod captures;
 mod collector;
 mod forward;
@@ -23,8 +24,9 @@ use crate::output::rows::{RowOutput, StreamArgError};
 use crate::output::signals::Signals;
 use crate::shipped;
 use crate::usage_hint;
+use capture_file::CaptureFile;
 use captures::CaptureArgError;
-use collector::{Collector, PacketOutputs, ResultSink};
+use collector::{CollectError, Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
 use outputs::Outputs;
 use packet_source::PacketSourceError;
@@ -35,12 +37,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use summary::{ModuleSummary, RunSummary};
+use summary::{ModuleSummary, RunSummary, WrittenCapture};
 use tables::{TableArgError, Tables};
 use weir_admission::{Admitted, ModuleKind, Parallel};
 use weir_datapath::driver::BatchError;
 use weir_datapath::source::PacketSource;
-use weir_netio::{CaptureFilter, CaptureFilterError, PacketWriter, WriteError};
+use weir_netio::{CaptureFilter, CaptureFilterError, OpenError, WriteError};
+use weir_os::private::NamedOutput;
 use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
 use weir_sandbox::{
@@ -134,12 +137,27 @@ pub enum RunError {
     /// The report or the summary cannot be written.
     #[error(transparent)]
     Report(#[from] ReportFileError),
-    /// The report would replace the capture.
-    #[error("{} is the capture that is being read: write the report to another file", .0.escaped())]
-    ReportOntoCapture(PathBuf),
-    /// `-w` and `--report` name the same file.
-    #[error("{}: named by both -w and --report; the report would replace the packets", .0.escaped())]
-    SameFile(PathBuf),
+    /// The report or the summary would replace the capture.
+    #[error("{} is the capture that is being read: name another file for {option}", path.escaped())]
+    ReportOntoCapture {
+        /// The capture.
+        path: PathBuf,
+        /// The option that names it.
+        option: &'static str,
+    },
+    /// Two options name the same file.
+    #[error("{}: named by both {first} and {second}: each needs a file of its own", path.escaped())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+        /// One of the options.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// `--rotate` without a file that can be rotated.
+    #[error("{}: --rotate applies to files, and this is a pipe or a device: write to a file, with -w FILE or --out DIR", .0.escaped())]
+    NothingToRotate(PathBuf),
     /// The run finished, but some modules did not process all packets.
     #[error("not all modules saw all packets: {0}")]
     Modules(String),
@@ -162,6 +180,18 @@ impl RunError {
         matches!(self, Self::Modules(_) | Self::Strict { .. })
     }
 
+    /// Returns the output file that could not be written, if that is the error.
+    fn failed_file(&self) -> Option<&Path> {
+        match self {
+            Self::Records(error)
+            | Self::WorkerPool(WorkerPoolError::Collect(CollectError::Records(error))) => error.path(),
+            Self::Packets(error)
+            | Self::WorkerPool(WorkerPoolError::Collect(CollectError::Packets(error))) => error.path(),
+            Self::Report(error) => Some(error.path()),
+            _ => None,
+        }
+    }
+
     /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
@@ -169,7 +199,8 @@ impl RunError {
             Self::Filter { .. }
             | Self::OptionInFilter { .. }
             | Self::FilterOfCapture(_)
-            | Self::SameFile(_)
+            | Self::SameFile { .. }
+            | Self::NothingToRotate(_)
             | Self::Stream(_)
             | Self::PacketsAndRows
             | Self::Table(_)
@@ -188,12 +219,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let processors =
         || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(JOBS_DEFAULT_MAX);
     let jobs = args.jobs.map_or_else(processors, usize::from);
-    if let Some(path) = args.report.as_ref().filter(|path| args.write.as_ref() == Some(path)) {
-        return Err(RunError::SameFile(path.clone()));
-    }
-    if args.printing.format.is_some() && writes_packets_to_stdout(args) {
-        return Err(RunError::PacketsAndRows);
-    }
+    check_outputs(args)?;
     let filter = filter(&args.filter)?;
     let tables = Tables::read(&args.tables)?;
     let (engine, programs) = load(args, &tables)?;
@@ -203,7 +229,14 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
-    let packet_source = packet_source::open(args, &captures, &signals.interrupted)?;
+    // A run of which nothing else is left ends when the reader of its rows does.
+    let ends_with_reader = prints_only_rows(args)
+        && programs.iter().any(|program| !program.admitted().manifest().streams.is_empty());
+    let packet_source = match packet_source::open(args, &captures, &signals.interrupted, ends_with_reader) {
+        // The reader has ended the run.
+        Err(PacketSourceError::Capture(OpenError::OutputClosed { .. })) => return Ok(()),
+        opened => opened?,
+    };
     if let Some(filter) = &filter {
         for link_type in packet_source.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
@@ -216,7 +249,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         &programs,
         &tables,
         &captures,
-        PacketInput { packet_source, filter, signals },
+        PacketInput { packet_source, filter, signals, ends_with_reader },
     )?;
     let (pool, result) = pool.run(jobs, args.strict);
 
@@ -227,35 +260,27 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let rows_printed = collector.rows.finish();
     let has_rows = collector.rows.has_printed();
     let forwarded = packet_outputs.forwarder.map(Forwarder::finish);
-    let mut failure = result.err().map(|error| match error {
+    let result = result.map_err(|error| match error {
         WorkerPoolError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
         error => RunError::from(error),
     });
-    let writer = packet_outputs.file.and_then(|file| file.close());
-    let written = writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
-    let written = written.unwrap_or_else(|error| {
-        failure.get_or_insert(error);
-        None
+    // Only a run that has read everything gets the final file names: the files of a failed run stay beside those of an earlier run.
+    let is_complete = result.is_ok();
+    let mut errors: Vec<RunError> = result.err().into_iter().collect();
+    let written = args.write.clone().zip(packet_outputs.file).map(|(path, file)| {
+        let is_rotated = file.is_rotated();
+        let (files, error) = file.end(is_complete);
+        errors.extend(error.map(RunError::from));
+        WrittenCapture { path, is_rotated, files }
     });
     let processed = shards.iter().filter_map(|shard| shard.cutoff.map(|cutoff| cutoff.packets)).min();
     let mut modules = Vec::new();
     let nanos_per_cycle = calibration.nanos_per_cycle();
-    let is_complete = failure.is_none();
     for (sink, program) in collector.sinks.into_iter().zip(&programs) {
-        let unfinished = sink.files.so_far();
-        // Only a complete run gets the final file names: the records of a failed run are kept beside the records of an earlier run.
-        let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
-        let streams = match streams {
-            Ok(streams) => streams,
-            Err(error) => {
-                failure.get_or_insert(error.into());
-                unfinished
-            }
-        };
-        let sent = sink.outputs.finish(is_complete).unwrap_or_else(|error| {
-            failure.get_or_insert(error.into());
-            Vec::new()
-        });
+        let (streams, of_records) = sink.files.end(is_complete);
+        errors.extend(of_records.into_iter().map(RunError::from));
+        let (sent, of_frames) = sink.outputs.end(is_complete);
+        errors.extend(of_frames.into_iter().map(RunError::from));
         let shards = &shards[sink.instances];
         let results = (streams, sent);
         let without_effect = has_packet_output(args) && !sink.has_changed_packets;
@@ -276,33 +301,72 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         modules,
         elapsed: Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         jobs,
-        written: args.write.clone().zip(written),
+        written,
         unpatched: collector.unpatched,
-        is_interrupted: is_interrupted && failure.is_none(),
-        failure: failure.as_ref().map(RunError::to_string),
+        is_interrupted: is_interrupted && errors.is_empty(),
+        failure: None,
+        failed_files: Vec::new(),
         report: None,
+        summary: None,
     };
+    summary.set_errors(&errors);
     let report_written = report.zip(files.report).map_or(Ok(None), |(report, file)| {
         file.write(&report.render(&summary.capture_facts(), &summary.module_facts())).map(Some)
     });
     match report_written {
         Ok(path) => summary.report = path,
-        Err(error) => _ = failure.get_or_insert(error.into()),
+        Err(error) => errors.push(error.into()),
     }
-    if let Err(error) = files.summary.map_or(Ok(()), |file| file.write(&summary.json()).map(drop)) {
-        failure.get_or_insert(error.into());
+    summary.set_errors(&errors);
+    if let Some(file) = files.summary {
+        summary.summary = Some(file.path().to_owned());
+        if let Err(error) = file.write(&summary.json()) {
+            summary.summary = None;
+            errors.push(error.into());
+            summary.set_errors(&errors);
+        }
     }
     summary.warn();
     let result = rows_printed.and_then(|()| print_summary(args, &summary, has_rows));
-    if failure.is_none() {
+    if errors.is_empty() {
         let failed: Vec<String> = summary.modules.iter().filter_map(ModuleSummary::failure).collect();
-        failure = (!failed.is_empty()).then(|| RunError::Modules(failed.join(", ")));
+        errors.extend((!failed.is_empty()).then(|| RunError::Modules(failed.join(", "))));
     }
-    match (failure, result) {
+    match (errors.into_iter().next(), result) {
         (Some(failure), _) => Err(failure),
         (None, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(RunError::Print(error)),
         _ => Ok(()),
     }
+}
+
+/// Checks that the outputs of the command line can exist side by side.
+fn check_outputs(args: &Run) -> Result<(), RunError> {
+    let named = [("-w", &args.write), ("--report", &args.report), ("--summary", &args.summary)];
+    for (i, (first, path)) in named.iter().enumerate() {
+        let Some(path) = path else { continue };
+        let is_same = |(_, other): &&(&'static str, &Option<PathBuf>)| other.as_ref() == Some(path);
+        if let Some((second, _)) = named.iter().skip(i + 1).find(is_same) {
+            return Err(RunError::SameFile { path: path.clone(), first, second });
+        }
+    }
+    if args.printing.format.is_some() && writes_packets_to_stdout(args) {
+        return Err(RunError::PacketsAndRows);
+    }
+    match &args.write {
+        Some(path) if args.live.rotate.is_some() && args.out.is_none() && capture_file::is_in_place(path) => {
+            Err(RunError::NothingToRotate(path.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if the run has no results but rows on standard output.
+fn prints_only_rows(args: &Run) -> bool {
+    !args.json
+        && args.out.is_none()
+        && args.report.is_none()
+        && args.summary.is_none()
+        && !has_packet_output(args)
 }
 
 /// Prints the summary: to standard output, or to standard error if standard output has packets or all rows. With `--format`, it
@@ -427,6 +491,8 @@ struct PacketInput {
     /// Selects the packets that modules are called for.
     filter: Option<CaptureFilter>,
     signals: Signals,
+    /// Ends the run when the reader of standard output has closed it.
+    ends_with_reader: bool,
 }
 
 /// The files that are opened before a run and complete after it.
@@ -447,13 +513,13 @@ fn assemble(
     captures: &[PathBuf],
     input: PacketInput,
 ) -> Result<(WorkerPool, RunFiles), RunError> {
-    let PacketInput { packet_source, filter, mut signals } = input;
-    if let Some(report) = args
-        .report
-        .as_ref()
-        .filter(|report| packet_source.capture().is_some_and(|capture| capture.reads(report)))
-    {
-        return Err(RunError::ReportOntoCapture(report.clone()));
+    let PacketInput { packet_source, filter, mut signals, ends_with_reader } = input;
+    for (option, path) in [("--report", &args.report), ("--summary", &args.summary)] {
+        let Some(path) = path else { continue };
+        let is_read = |path: &PathBuf| packet_source.capture().is_some_and(|capture| capture.reads(path));
+        if let Some(path) = [path.clone(), NamedOutput::part_of(path)].into_iter().find(is_read) {
+            return Err(RunError::ReportOntoCapture { path, option });
+        }
     }
     let mut labels: Vec<String> = Vec::new();
     for program in programs {
@@ -503,8 +569,12 @@ fn assemble(
         }
         _ => None,
     };
-    let writer =
-        args.write.as_ref().map(|path| PacketWriter::create(path, packet_source.capture())).transpose()?;
+    let rotation = args.live.rotate;
+    let capture_file = args
+        .write
+        .as_ref()
+        .map(|path| CaptureFile::create(path, packet_source.capture(), rotation))
+        .transpose()?;
     let mut report = args.report.is_some().then(RunReport::new);
     // Packets of an interface cannot be read again, so their records must survive a crash.
     let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
@@ -512,7 +582,6 @@ fn assemble(
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
         let manifest = program.admitted().manifest();
         let facts = origin_facts(args, captures, program.admitted());
-        let rotation = args.live.rotate;
         let files =
             RecordFiles::create(args.out.as_deref(), (&label, manifest), facts, durability, rotation)?;
         for found in files.recovered() {
@@ -525,7 +594,7 @@ fn assemble(
             );
         }
         let in_report = report.as_mut().map_or(0, |report| report.add_module(&label, manifest));
-        let outputs = Outputs::create(args.out.as_deref(), &label, manifest)?;
+        let outputs = Outputs::create(args.out.as_deref(), &files.folder(), manifest)?;
         sinks.push(ResultSink {
             label,
             files,
@@ -540,19 +609,14 @@ fn assemble(
     signals.catch().map_err(RunError::Signals)?;
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
-    // A run of which nothing else is left ends when the reader of its rows does.
-    let ends_with_reader = rows.is_used()
-        && args.out.is_none()
-        && args.report.is_none()
-        && args.summary.is_none()
-        && !has_packet_output(args);
     let limits = RunLimits { count: args.count, duration, interrupted, ends_with_reader };
     let ticks = programs.iter().filter_map(|program| program.admitted().tick_period()).map(|period| period.0);
     // Logs are flushed also while no packets arrive.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();
     let source = RunSource::new(packet_source, filter, limits, shards.len(), ticks, progress);
-    let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, rows, durability);
+    let collector =
+        Collector::new(sinks, PacketOutputs::new(capture_file, forwarder), report, rows, durability);
     Ok((WorkerPool { source, shards, collector }, files))
 }
 

@@ -4,8 +4,8 @@ use super::forward::Forwarder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_datapath::egress::{Egress, FileEgress};
-use weir_netio::{PacketWriter, WriteError};
-use weir_os::private::{self, PrivateFolder};
+use weir_netio::{PacketWriter, WriteError, WriteOutcome};
+use weir_os::private;
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 use {
@@ -17,13 +17,15 @@ use {
 #[derive(Debug)]
 pub struct Outputs {
     outputs: Vec<Output>,
+    /// The statistics of captures that are complete.
+    complete: Vec<OutputSent>,
 }
 
 #[derive(Debug)]
 struct Output {
     sent: OutputSent,
-    /// The capture, under its temporary name, and its folder.
-    file: Option<(Arc<FileEgress>, Arc<PrivateFolder>)>,
+    /// The capture, if one is written.
+    file: Option<Arc<FileEgress>>,
     /// The capture as an egress; `Nothing` without one.
     egress: Egress,
 }
@@ -33,52 +35,29 @@ struct Output {
 pub struct OutputSent {
     /// The output's name.
     pub name: Name,
-    /// Number of frames.
+    /// Number of frames in the capture. Without a capture, frames that the module sent.
     pub frames: u64,
-    /// Total bytes of the frames.
+    /// Total bytes of these frames.
     pub bytes: Bytes,
     /// Frames whose time the capture cannot hold.
     pub late: u64,
-    /// The capture that holds the frames.
+    /// The capture that holds the frames. Its name ends with `.part` unless it is complete.
     pub path: Option<PathBuf>,
     /// The interface whose queue the frames were put into.
     pub interface: Option<String>,
 }
 
 impl Outputs {
-    /// Opens `dir`/`label`/`OUTPUT.pcap` for each output. The folder `dir` must exist. Without `dir`, no captures are written.
-    pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, WriteError> {
-        let folder = match dir.filter(|_| !manifest.outputs.is_empty()) {
-            Some(dir) => Some(Arc::new(
-                private::make_inside(dir, label)
-                    .map_err(|error| WriteError::Create { file: dir.join(label), error: error.into() })?,
-            )),
-            None => None,
+    /// Opens `dir`/`folder`/`OUTPUT.pcap` for each output. The folder `dir` must exist. Without `dir`, no captures are written.
+    pub fn create(dir: Option<&Path>, folder: &str, manifest: &Manifest) -> Result<Self, WriteError> {
+        let names: Vec<&Name> = manifest.outputs.iter().map(|declared| &declared.name).collect();
+        let writers = writers(dir, folder, &names)?;
+        let output = |(name, writer): (&Name, Option<PacketWriter>)| {
+            let file = writer.map(|writer| Arc::new(FileEgress::new(writer)));
+            let egress = file.clone().map_or(Egress::Nothing, Egress::File);
+            Output { sent: OutputSent::new(name), file, egress }
         };
-        let open = |name: &Name| {
-            let Some(folder) = &folder else { return Ok(None) };
-            let part = partial(name);
-            let writer = match PacketWriter::create_in(folder, &part) {
-                // A symbolic link or another user's file is replaced, not written to.
-                Err(WriteError::Create { .. }) => {
-                    _ = folder.remove(&part);
-                    PacketWriter::create_in(folder, &part)
-                }
-                writer => writer,
-            };
-            writer.map(|writer| Some((Arc::new(FileEgress::new(writer)), Arc::clone(folder))))
-        };
-        let output = |name: &Name| {
-            let opened = open(name)?;
-            let path = opened.as_ref().map(|(_, folder)| folder.path().join(partial(name)));
-            let sent =
-                OutputSent { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path, interface: None };
-            let egress = opened.as_ref().map_or(Egress::Nothing, |(file, _)| Egress::File(Arc::clone(file)));
-            Ok(Output { sent, file: opened, egress })
-        };
-        let outputs =
-            manifest.outputs.iter().map(|declared| output(&declared.name)).collect::<Result<_, _>>()?;
-        Ok(Self { outputs })
+        Ok(Self { outputs: names.into_iter().zip(writers).map(output).collect(), complete: Vec::new() })
     }
 
     /// Sends a frame that a module staged for an output, with the time `ts`.
@@ -95,33 +74,78 @@ impl Outputs {
 
     /// Returns the first write error.
     pub fn check(&self) -> Result<(), WriteError> {
-        self.outputs.iter().filter_map(|output| output.file.as_ref()).try_for_each(|(file, _)| file.check())
+        self.outputs.iter().filter_map(|output| output.file.as_ref()).try_for_each(|file| file.check())
     }
 
-    /// Flushes and closes the captures. Renames them from their temporary names if the run was complete.
-    pub fn finish(self, is_complete: bool) -> Result<Vec<OutputSent>, WriteError> {
-        let finish = |mut output: Output| {
-            let written = output.file.and_then(|(file, folder)| Some((file.close()?, folder)));
-            if let Some((writer, folder)) = written {
-                // The lock keeps other runs from taking the file between close and rename.
-                let _lock = writer.hold();
-                output.sent.late = writer.finish()?.late;
-                if is_complete {
-                    let name = format!("{}.pcap", output.sent.name);
-                    let path = folder.path().join(&name);
-                    let renamed = folder.rename(&partial(&output.sent.name), &name);
-                    renamed.map_err(|error| WriteError::Create { file: path.clone(), error })?;
-                    output.sent.path = Some(path);
-                }
+    /// Writes gathered frames, so that they survive the end of this process.
+    pub fn sync(&self) -> Result<(), WriteError> {
+        self.outputs.iter().filter_map(|output| output.file.as_ref()).for_each(|file| file.sync());
+        self.check()
+    }
+
+    /// Completes the captures, and begins new ones in the folder `dir`/`folder`.
+    pub fn rotate(&mut self, dir: Option<&Path>, folder: &str) -> Result<(), WriteError> {
+        let names: Vec<&Name> = self.outputs.iter().map(|output| &output.sent.name).collect();
+        let next = writers(dir, folder, &names)?;
+        let mut first_error = None;
+        for (output, next) in self.outputs.iter_mut().zip(next) {
+            let full = output.file.as_ref().zip(next).and_then(|(file, next)| file.replace(next));
+            if let Some(full) = full {
+                let next = OutputSent::new(&output.sent.name);
+                let sent = std::mem::replace(&mut output.sent, next);
+                let (sent, error) = sent.of_file(full, true);
+                self.complete.push(sent);
+                first_error = first_error.or(error);
             }
-            Ok(output.sent)
-        };
-        // All files are finished before the first error is returned.
-        self.outputs.into_iter().map(finish).collect::<Vec<_>>().into_iter().collect()
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Ends the captures. They get their names if the run was complete.
+    pub fn end(self, is_complete: bool) -> (Vec<OutputSent>, Vec<WriteError>) {
+        let (mut all, mut errors) = (self.complete, Vec::new());
+        for output in self.outputs {
+            let (sent, error) = match output.file.and_then(|file| file.close()) {
+                Some(writer) => output.sent.of_file(writer, is_complete),
+                None => (output.sent, None),
+            };
+            all.push(sent);
+            errors.extend(error);
+        }
+        (all, errors)
     }
 }
 
-/// The temporary name of an output's capture.
-fn partial(output: &Name) -> String {
-    format!("{output}.pcap.part")
+impl OutputSent {
+    fn new(name: &Name) -> Self {
+        Self { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path: None, interface: None }
+    }
+
+    /// Ends the capture of these frames. The result has the frames in the capture.
+    fn of_file(self, writer: PacketWriter, is_complete: bool) -> (Self, Option<WriteError>) {
+        let WriteOutcome { summary, error } = writer.end(is_complete);
+        let sent = Self {
+            frames: summary.packets,
+            bytes: summary.captured,
+            late: summary.late,
+            path: Some(summary.path),
+            ..self
+        };
+        (sent, error)
+    }
+}
+
+/// Opens a capture for each of these outputs; `None` for each without `dir`.
+fn writers(
+    dir: Option<&Path>,
+    folder: &str,
+    outputs: &[&Name],
+) -> Result<Vec<Option<PacketWriter>>, WriteError> {
+    let Some(dir) = dir.filter(|_| !outputs.is_empty()) else {
+        return Ok(outputs.iter().map(|_| None).collect());
+    };
+    let opened = private::make_inside(dir, folder)
+        .map_err(|error| WriteError::Create { file: dir.join(folder), error: error.into() })?;
+    let folder = Arc::new(opened);
+    outputs.iter().map(|name| PacketWriter::create_in(&folder, &format!("{name}.pcap")).map(Some)).collect()
 }

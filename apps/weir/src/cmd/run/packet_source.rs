@@ -3,6 +3,7 @@
 use crate::cli::{self, Run};
 use crate::output::progress::RunProgress;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,13 +32,21 @@ pub enum PacketSourceError {
     Live(#[from] LiveError),
 }
 
-/// Opens the capture or interface that the command line names.
+/// Opens the capture or interface that the command line names. With `ends_with_reader`, a pipe is read no longer than standard output has a
+/// reader.
 pub fn open(
     args: &Run,
     captures: &[PathBuf],
     interrupted: &Arc<AtomicBool>,
+    ends_with_reader: bool,
 ) -> Result<PacketSource, PacketSourceError> {
-    let options = CaptureOptions { is_interrupted: Arc::clone(interrupted), ..CaptureOptions::default() };
+    // Without a descriptor for it, the end of the reader is noticed at the next packet.
+    let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
+    let options = CaptureOptions {
+        is_interrupted: Arc::clone(interrupted),
+        output: ends_with_reader.then(output).flatten(),
+        ..CaptureOptions::default()
+    };
     let capture = match (&args.interface, captures) {
         (Some(interface), _) => {
             let live = LiveSource::open(interface, live_options(&args.live))?;

@@ -85,6 +85,8 @@ pub struct RunSource {
     has_ended: bool,
     /// True if a signal left a part of the capture unread.
     is_interrupted: bool,
+    /// True if the reader of standard output has ended the run.
+    has_lost_reader: bool,
 }
 
 impl RunSource {
@@ -115,12 +117,18 @@ impl RunSource {
             full_polls: 0,
             has_ended: false,
             is_interrupted: false,
+            has_lost_reader: false,
         }
     }
 
     /// Returns the totals of the packets that count.
     pub fn totals(&mut self) -> Totals {
-        self.end_totals.clone().unwrap_or_else(|| self.packet_source.totals())
+        let mut totals = self.end_totals.clone().unwrap_or_else(|| self.packet_source.totals());
+        if self.has_lost_reader {
+            // A pipe that was not read to its end is not a truncated capture.
+            totals.truncated = None;
+        }
+        totals
     }
 
     /// Returns the number of packets that the filter has selected; `None` without a filter.
@@ -162,8 +170,7 @@ impl RunSource {
             (self.has_ended, self.is_interrupted) = (true, true);
             return Ok(SourceNext::End);
         }
-        if self.limits.ends_with_reader && !rows::has_reader() {
-            self.has_ended = true;
+        if self.is_without_reader() {
             return Ok(SourceNext::End);
         }
         self.check_for_end();
@@ -190,8 +197,18 @@ impl RunSource {
             },
             // `packet_source::next` has printed it.
             Poll::Event(_) => Ok(SourceNext::Nothing),
-            Poll::End => Ok(SourceNext::End),
+            Poll::End => {
+                self.is_without_reader();
+                Ok(SourceNext::End)
+            }
         }
+    }
+
+    /// Ends the run if the reader of standard output has ended it. Returns true if so.
+    fn is_without_reader(&mut self) -> bool {
+        self.has_lost_reader |= self.limits.ends_with_reader && !rows::has_reader();
+        self.has_ended |= self.has_lost_reader;
+        self.has_lost_reader
     }
 
     /// Returns the task after all packets, which stops the modules.

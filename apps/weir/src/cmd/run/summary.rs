@@ -1,12 +1,13 @@
 //! The summary of a run: a table for people, a JSON document for programs, and the input of the report.
 
+mod document;
+
+use super::RunError;
 use super::forward::Forwarded;
 use super::outputs::OutputSent;
 use super::shard::{PacketFault, Shard};
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_admission::{Admitted, Tier};
 use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
@@ -54,15 +55,48 @@ pub struct RunSummary {
     /// The number of threads.
     pub jobs: usize,
     /// The output capture of `-w`.
-    pub written: Option<(PathBuf, WriteSummary)>,
+    pub written: Option<WrittenCapture>,
     /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
     /// True if a signal left a part of the capture unread.
     pub is_interrupted: bool,
-    /// The error that ended the run early.
+    /// The first error of the run.
     pub failure: Option<String>,
+    /// The files that could not be written.
+    pub failed_files: Vec<FailedFile>,
     /// The report, once it is written.
     pub report: Option<PathBuf>,
+    /// The file of the summary itself.
+    pub summary: Option<PathBuf>,
+}
+
+/// The output capture of `-w`.
+#[derive(Debug)]
+pub struct WrittenCapture {
+    /// The path on the command line.
+    pub path: PathBuf,
+    /// True if the capture is rotated: then no file has this path.
+    pub is_rotated: bool,
+    /// The files, in the order of their packets.
+    pub files: Vec<WriteSummary>,
+}
+
+impl WrittenCapture {
+    /// Returns the path of the only file, or for a rotated capture the path on the command line.
+    fn present_path(&self) -> &Path {
+        self.files.first().filter(|_| !self.is_rotated).map_or(&self.path, |file| &file.path)
+    }
+
+    fn sum(&self, of: fn(&WriteSummary) -> u64) -> u64 {
+        self.files.iter().map(of).sum()
+    }
+}
+
+/// A file that could not be written.
+#[derive(Debug)]
+pub struct FailedFile {
+    path: PathBuf,
+    error: String,
 }
 
 /// The results of a module.
@@ -96,123 +130,6 @@ pub struct ModuleSummary {
     packets_before_zeros: Option<u64>,
     streams: Vec<StreamRows>,
     outputs: Vec<OutputSent>,
-}
-
-/// The version of the JSON document, which docs/reference/summary.schema.json describes. A field that is removed or changes its meaning
-/// raises it; a new field does not.
-const SCHEMA_VERSION: u32 = 1;
-
-#[derive(Serialize)]
-struct Document<'a> {
-    schema_version: u32,
-    weir_version: &'static str,
-    /// The error that ended the run early.
-    failure: Option<&'a str>,
-    capture: CaptureDocument,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    interface: Option<InterfaceDocument<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<SentDocument<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    written: Option<WrittenDocument>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<String>,
-    modules: Vec<ModuleDocument<'a>>,
-}
-
-#[derive(Serialize)]
-struct CaptureDocument {
-    /// The files that were read; empty for an interface.
-    files: Vec<String>,
-    packets: u64,
-    bytes: u64,
-    duration_ns: u64,
-    truncated: bool,
-    interrupted: bool,
-    /// Packets that the filter selected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    selected: Option<u64>,
-    tcp: u64,
-    udp: u64,
-    ipv6: u64,
-    tcp_syn: u64,
-}
-
-/// Losses in the kernel, before weir received the packets.
-#[derive(Serialize)]
-struct InterfaceDocument<'a> {
-    name: &'a str,
-    lost_ring_full: u64,
-    lost_invalid: u64,
-    freezes: u64,
-}
-
-#[derive(Serialize)]
-struct SentDocument<'a> {
-    interface: &'a str,
-    packets: u64,
-    bytes: u64,
-    lost: BTreeMap<&'static str, u64>,
-}
-
-/// The output capture of `-w`.
-#[derive(Serialize)]
-struct WrittenDocument {
-    path: String,
-    packets: u64,
-    bytes: u64,
-    times_out_of_range: u64,
-}
-
-#[derive(Serialize)]
-struct ModuleDocument<'a> {
-    name: &'a str,
-    tier: &'static str,
-    tier_reason: Option<&'a str>,
-    packets: u64,
-    records: u64,
-    dropped_records: u64,
-    faults: u64,
-    /// The first faults of each instance of the module, in the order of the packets.
-    first_faults: Vec<FaultDocument>,
-    lost_packets: u64,
-    exceeded: u64,
-    strikes: u64,
-    ns_per_packet: Option<f64>,
-    cycles_per_packet: Option<f64>,
-    memory_bytes: u64,
-    ended: bool,
-    streams: Vec<StreamDocument<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    outputs: Vec<OutputDocument<'a>>,
-    /// Absent if the module has no outputs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dropped_frames: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct FaultDocument {
-    /// The number of the packet, for a fault while handling one.
-    packet: Option<u64>,
-    message: String,
-}
-
-#[derive(Serialize)]
-struct OutputDocument<'a> {
-    name: &'a str,
-    frames: u64,
-    bytes: u64,
-    times_out_of_range: u64,
-    path: Option<String>,
-    interface: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct StreamDocument<'a> {
-    name: &'a str,
-    rows: u64,
-    times_out_of_range: u64,
-    path: Option<String>,
 }
 
 impl ModuleSummary {
@@ -405,8 +322,9 @@ impl RunSummary {
                 "{lost} packets were lost before modules could see them; a larger --ring, more --jobs or fewer modules may help"
             ));
         }
-        if let Some((path, written)) = self.written.as_ref().filter(|(_, written)| written.late > 0) {
-            let (late, path) = (written.late, path.escaped());
+        let late_files = self.written.iter().flat_map(|written| &written.files).filter(|file| file.late > 0);
+        for WriteSummary { late, path, .. } in late_files {
+            let path = path.escaped();
             warnings.push(format!(
                 "{late} packets in {path} {LATE_IN_PCAP}; a file with the extension .pcapng holds such times"
             ));
@@ -434,9 +352,22 @@ impl RunSummary {
         warnings
     }
 
-    /// Prints the warnings to standard error.
+    /// Sets the errors of the run, the first of which is its failure.
+    pub fn set_errors(&mut self, errors: &[RunError]) {
+        self.failure = errors.first().map(RunError::to_string);
+        let failed = |error: &RunError| {
+            Some(FailedFile { path: error.failed_file()?.to_owned(), error: error.to_string() })
+        };
+        self.failed_files = errors.iter().filter_map(failed).collect();
+    }
+
+    /// Prints the warnings to standard error, and the errors after the first, which ends the program.
     pub fn warn(&self) {
         let mut err = std::io::stderr().lock();
+        let further = self.failed_files.iter().map(|failed| &failed.error);
+        for error in further.filter(|error| self.failure.as_ref() != Some(error)) {
+            let _ = writeln!(err, "weir: warning: {error}");
+        }
         for warning in self.truncation().into_iter().chain(self.warnings()) {
             let _ = writeln!(err, "weir: warning: {}: {warning}", self.name.escaped());
         }
@@ -450,50 +381,6 @@ impl RunSummary {
     /// Prints the table, or exactly one JSON document.
     pub fn print(&self, out: &mut impl Write, json: bool) -> std::io::Result<()> {
         if json { out.write_all(self.json().as_bytes()) } else { self.print_table(out) }
-    }
-
-    /// Returns the summary as a JSON document.
-    pub fn json(&self) -> String {
-        let totals = &self.totals;
-        let document = Document {
-            schema_version: SCHEMA_VERSION,
-            weir_version: env!("CARGO_PKG_VERSION"),
-            failure: self.failure.as_deref(),
-            capture: CaptureDocument {
-                files: self.captures.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
-                packets: totals.packets,
-                bytes: totals.bytes.0,
-                duration_ns: self.duration().0,
-                truncated: self.truncation().is_some() || !self.truncated_captures.is_empty(),
-                interrupted: self.is_interrupted,
-                selected: self.selected,
-                tcp: totals.tcp,
-                udp: totals.udp,
-                ipv6: totals.ipv6,
-                tcp_syn: totals.tcp_syn,
-            },
-            interface: self.live.as_ref().map(|live| InterfaceDocument {
-                name: &self.name,
-                lost_ring_full: live.drops.ring_full,
-                lost_invalid: live.drops.invalid,
-                freezes: live.drops.freezes,
-            }),
-            sent: self.forwarded.as_ref().map(|forwarded| SentDocument {
-                interface: &forwarded.interface,
-                packets: forwarded.packets,
-                bytes: forwarded.bytes.0,
-                lost: forwarded.lost.into_iter().collect(),
-            }),
-            written: self.written.as_ref().map(|(path, written)| WrittenDocument {
-                path: path.to_string_lossy().into_owned(),
-                packets: written.packets,
-                bytes: written.bytes.0,
-                times_out_of_range: written.late,
-            }),
-            report: self.report.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            modules: self.modules.iter().map(ModuleSummary::document).collect(),
-        };
-        crate::json::document_text(&document)
     }
 
     fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -566,16 +453,25 @@ impl RunSummary {
                 module.name, sent.name
             )?;
         }
-        if let Some((path, written)) = &self.written {
-            writeln!(out, "\n{}: {} packets written, {}", path.escaped(), written.packets, written.bytes)?;
+        let written = self.written.iter().flat_map(|written| &written.files);
+        for (i, WriteSummary { path, packets, bytes, .. }) in written.enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{}: {packets} packets written, {bytes}", path.escaped())?;
         }
         if let Some(forwarded) = &self.forwarded {
             let (interface, packets, bytes) =
                 (forwarded.interface.escaped(), forwarded.packets, forwarded.bytes);
             writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
         }
-        if let Some(report) = &self.report {
-            writeln!(out, "\n{} (report)", report.escaped())?;
+        let documents = [(&self.report, "report"), (&self.summary, "summary")];
+        let documents = documents.iter().filter_map(|(path, name)| Some((path.as_ref()?, name)));
+        for (i, (path, name)) in documents.enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{} ({name})", path.escaped())?;
+        }
+        for (i, failed) in self.failed_files.iter().enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}not complete: {}", failed.error)?;
         }
         Ok(())
     }
@@ -626,52 +522,6 @@ impl RunSummary {
             messages: module.messages(),
         };
         self.modules.iter().map(facts).collect()
-    }
-}
-
-impl ModuleSummary {
-    fn document(&self) -> ModuleDocument<'_> {
-        let streams = self.streams.iter().map(|stream| StreamDocument {
-            name: stream.name.as_str(),
-            rows: stream.rows,
-            times_out_of_range: stream.late,
-            path: stream.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
-        });
-        ModuleDocument {
-            name: &self.name,
-            tier: self.tier.name(),
-            tier_reason: self.why.as_deref(),
-            packets: self.packets,
-            records: self.records(),
-            dropped_records: self.dropped_records,
-            faults: self.faults,
-            first_faults: self.first_faults.iter().map(fault_document).collect(),
-            lost_packets: self.lost,
-            exceeded: self.exceeded,
-            strikes: self.strikes,
-            ns_per_packet: self.ns_per_packet(),
-            cycles_per_packet: self.cycles_per_packet(),
-            memory_bytes: self.memory.0,
-            ended: self.ended,
-            streams: streams.collect(),
-            outputs: self.outputs.iter().map(output_document).collect(),
-            dropped_frames: (!self.outputs.is_empty()).then_some(self.dropped_frames),
-        }
-    }
-}
-
-fn fault_document(fault: &PacketFault) -> FaultDocument {
-    FaultDocument { packet: fault.packet, message: fault.to_string() }
-}
-
-fn output_document(sent: &OutputSent) -> OutputDocument<'_> {
-    OutputDocument {
-        name: sent.name.as_str(),
-        frames: sent.frames,
-        bytes: sent.bytes.0,
-        times_out_of_range: sent.late,
-        path: sent.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
-        interface: sent.interface.as_deref(),
     }
 }
 

@@ -129,12 +129,8 @@ impl FollowResults {
         let mut warnings: Vec<String> =
             failure.map(|error| format!("the records end here: {error}")).into_iter().collect();
         for ((module, files), missed) in followed.modules.iter().zip(self.files).zip(&self.missed) {
-            let unfinished = files.so_far();
-            let streams = if is_complete { files.finish() } else { Ok(files.keep()) };
-            let streams = streams.unwrap_or_else(|error| {
-                failed.get_or_insert(error.into());
-                unfinished
-            });
+            let (streams, errors) = files.end(is_complete);
+            failed = failed.or_else(|| errors.into_iter().next().map(FollowError::from));
             let mut info = module_info(module, &streams);
             for (stream, missed) in streams.iter().zip(missed) {
                 let name = format!("{}.{}", module.name, stream.name);
