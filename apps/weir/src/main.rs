@@ -142,6 +142,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Load(args) => cmd::node::load(&mut out, &args)?,
         Command::Unload(args) => cmd::node::unload(&mut out, &args)?,
         Command::Follow(args) => cmd::node::follow(&mut out, &args)?,
+        Command::Records(args) => cmd::node::records(&mut out, &args)?,
         Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
         Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
         Command::Key(command) => cmd::trust::key(&mut out, &command)?,

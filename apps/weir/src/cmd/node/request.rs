@@ -33,6 +33,7 @@ pub fn request(words: &[String]) -> Result<(ControlRequest, Vec<u8>), Failure> {
         Command::Follow(args) => {
             ControlRequest::Follow { session: args.session, module: args.module, stream: args.stream }
         }
+        Command::Records(args) => ControlRequest::Records(super::records::first_request(&args)),
         Command::Top(_) => ControlRequest::Show,
         Command::Ledger(args) => ControlRequest::Ledger(super::ledger::ledger_request(&args)),
         Command::Reload(_) => ControlRequest::Reload,
