@@ -282,7 +282,7 @@ fn a_killed_fetch_resumes_and_a_changed_file_is_fetched_again() {
     std::fs::remove_dir_all(study.out.join("study")).unwrap();
     let out = study.out.to_str().unwrap();
     let too_long = study.net.weir(&alice, &["records", "--out", out, "--max-bytes", "1MB"]);
-    assert!(said(&too_long).contains("the files to fetch have 3 MB together"), "{}", said(&too_long));
+    assert!(said(&too_long).contains("the files to fetch have 2.9 MiB together"), "{}", said(&too_long));
     let elsewhere = study.net.folder.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, study.out.join("study")).unwrap();

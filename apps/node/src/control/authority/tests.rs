@@ -1,7 +1,9 @@
 //! Tests of authorisation, with credentials for the tests of other modules.
 
 use super::*;
-use crate::control::protocol::{Change, ControlRequest, ModuleStatus, SessionStatus, Snapshot};
+use crate::control::protocol::{
+    Change, ControlRequest, ModuleStatus, RecordsRequest, SessionStatus, Snapshot,
+};
 use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
@@ -335,6 +337,8 @@ fn a_delegator_may_close_a_session_and_use_the_rights_that_its_owner_shares() {
         assert_eq!(needed(&request), Needed::Nothing);
     }
     assert!(matches!(needed(&ControlRequest::Reload), Needed::Operator(_)));
+    // The right to stored files is decided where they are known.
+    assert_eq!(needed(&ControlRequest::Records(RecordsRequest::default())), Needed::StoredRecords);
 }
 
 #[test]
