@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use weir_ledger::Digest;
 use weir_node::client::{ListedRecords, RecordsFetch, RecordsFetchError, RecordsFetched};
-use weir_os::private::PrivateFolder;
+use weir_os::private::{PrivateError, PrivateFolder};
 
 /// The file that is locked while a process fetches into the folder.
 const LOCK: &str = ".weir-records.lock";
@@ -52,12 +52,25 @@ impl RecordsFolder {
         self.folder.path().join(file.to_string())
     }
 
+    /// Opens the folder of a file, by `open` for each step of the path.
+    fn folder_of(
+        &self,
+        file: &ListedRecords,
+        open: fn(&PrivateFolder, &str) -> Result<PrivateFolder, PrivateError>,
+    ) -> Result<PrivateFolder, StoredRecordsError> {
+        let step = |folder: &PrivateFolder, name: &str| {
+            open(folder, name).map_err(|error| folder_error(&folder.path().join(name), error))
+        };
+        step(&step(&self.folder, file.session.as_str())?, &file.folder())
+    }
+
     /// Returns the bytes that a fetch of a file would receive, by the lengths of existing files.
     pub(super) fn missing_bytes(&self, file: &ListedRecords) -> Result<u64, StoredRecordsError> {
-        let folder = self.folder.open_in(file.session.as_str()).and_then(|it| it.open_in(&file.folder()));
-        let folder = match folder {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(file.bytes),
-            folder => folder.map_err(|error| folder_error(&self.path(file), error))?,
+        let folder = match self.folder_of(file, PrivateFolder::open_in) {
+            Err(StoredRecordsError::Folder { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(file.bytes);
+            }
+            folder => folder?,
         };
         let length = |name: &str| Some(folder.open_file(name).ok()?.metadata().ok()?.len());
         if length(&file.file) == Some(file.bytes) {
@@ -78,8 +91,7 @@ impl RecordsFolder {
     ) -> Result<FileResult, Failure> {
         let path = self.path(file);
         let error = |error| folder_error(&path, error);
-        let folder = self.folder.make_in(file.session.as_str()).and_then(|it| it.make_in(&file.folder()));
-        let folder = folder.map_err(error)?;
+        let folder = self.folder_of(file, PrivateFolder::make_in)?;
         match self.is_complete(&folder, client, file)? {
             Some(true) => return Ok(FileResult::Complete),
             Some(false) => {
