@@ -97,12 +97,9 @@ pub fn records(out: &mut impl Write, args: &RecordsArgs) -> Result<(), Failure> 
     if list.open > 0 {
         let _ = writeln!(
             io::stderr(),
-            "weir: {} more are still being written, and can be fetched when they are complete (`record_file_age` of the node)",
-            if list.open == 1 {
-                "the files of a module".to_owned()
-            } else {
-                format!("the files of {} modules", list.open)
-            }
+            "weir: the files of {} {} are still being written, and can be fetched when they are complete (`record_file_age` of the node)",
+            list.open,
+            if list.open == 1 { "module" } else { "modules" }
         );
     }
     Ok(())
