@@ -1,10 +1,15 @@
 //! A node's client, over the node's local socket or the network.
 //!
 //! The protocol is that of [`crate::control::protocol`]. [`encode`] and [`decode`] are pure functions; [`Client`] connects
-//! them to a stream. [`Upload`] sends a long file in parts.
+//! them to a stream. [`Upload`] sends a long file in parts, and [`RecordsFetch`] fetches one.
 
+mod reconnect;
+mod records;
 mod upload;
 
+pub use records::{
+    LISTED_FILES_MAX, ListedRecords, RecordsFetch, RecordsFetchError, RecordsFetched, RecordsList,
+};
 pub use upload::{Upload, UploadStep};
 
 use crate::control::protocol::{
@@ -506,6 +511,10 @@ pub fn reply_kind(reply: &Reply) -> &'static str {
         Reply::Entries { .. } => "entries of the ledger",
         Reply::Missed { .. } => "a number of missed records",
         Reply::Revocations(_) => "a list of revocations",
+        Reply::RecordFiles { .. } => "a list of record files",
+        Reply::RecordPart { .. } => "a part of a record file",
+        Reply::RecordsSent { .. } => "the end of a record file",
+        Reply::RecordsGone => "the absence of a record file",
     }
 }
 

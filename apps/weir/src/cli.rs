@@ -68,6 +68,8 @@ pub enum Command {
     Unload(args::UnloadArgs),
     /// Print the records of a module's record stream as they arrive
     Follow(args::FollowArgs),
+    /// List the stored record files of a node's sessions, or fetch them into a folder
+    Records(args::RecordsArgs),
     /// Have a node read its configuration again: all of it takes effect, or nothing
     Reload(args::ReloadArgs),
     /// Show the usage of sessions from a node's ledger, and verify the ledger

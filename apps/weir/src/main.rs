@@ -146,6 +146,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             cmd::node::follow(&args)?;
         }
+        Command::Records(args) => cmd::node::records(&mut out, &args)?,
         Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
         Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
         Command::Key(command) => cmd::trust::key(&mut out, &command)?,

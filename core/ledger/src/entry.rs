@@ -17,7 +17,8 @@ use weir_units::{BitsPerSecond, Nanos, Timestamp};
 /// - 4: also the cost of holders' requests ([`LedgerEvent::Requests`]).
 /// - 5: also the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of
 ///   [`Usage`]).
-pub const FORMAT: u64 = 5;
+/// - 6: also the bytes of fetched record files (a counter of [`Usage`]).
+pub const FORMAT: u64 = 6;
 
 /// One entry: an event on a node, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -162,6 +162,10 @@ counters! {
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     record_bytes_deleted: Bytes = ["record_bytes_deleted", "record_bytes_deleted", "deleted", "B", "deleted", "bytes",
         "Bytes of the record files that were deleted for newer ones"];
+    /// Bytes of stored record files that the node sent to the session's owner or to a holder with a share of it.
+    #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
+    record_bytes_fetched: Bytes = ["record_bytes_fetched", "record_bytes_fetched", "fetched", "B", "fetched", "bytes",
+        "Bytes of stored record files that were sent to clients"];
     /// Faults: calls that trapped, or were aborted at a limit of fuel or time.
     #[serde(skip_serializing_if = "wire::is_zero")]
     faults: u64 = ["faults", "faults", "faults", "", "faults", "",

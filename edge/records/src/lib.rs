@@ -24,10 +24,12 @@ mod folder;
 mod log;
 mod recovery;
 mod schema;
+mod summary;
 
 pub use error::RecordsError;
 pub use folder::next_number;
 pub use recovery::{Recovered, recover};
+pub use summary::FileSummary;
 
 use file::StreamFile;
 use std::path::{Path, PathBuf};

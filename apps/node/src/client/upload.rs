@@ -1,5 +1,6 @@
 //! Uploads a file in parts. After a broken connection the upload resumes over a new one.
 
+use super::reconnect::{Pauses, reconnect};
 use super::{Client, ClientError, reply_kind};
 use crate::control::protocol::{ControlRequest, FilePart, PART_BYTES_MAX, Reply};
 use std::io::{Read, Write};
@@ -7,12 +8,6 @@ use std::time::Duration;
 use weir_remote::ConnectError;
 use weir_trust::grant::ModuleHash;
 
-/// The pause before the first new connection. Each pause is twice as long as the one before, up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause before a new connection.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The maximum sum of the pauses after one received part and before the next one.
-const PAUSES_TOTAL_MAX: Duration = Duration::from_secs(180);
 /// The maximum number of parts that the node did not accept, or lost after it had received them.
 const LOST_MAX: u32 = 8;
 
@@ -45,30 +40,6 @@ pub enum UploadStep<'a> {
 pub struct Upload<'a> {
     bytes: &'a [u8],
     hash: ModuleHash,
-}
-
-/// The pauses before new connections. The iterator ends when the sum of the pauses reaches its maximum.
-#[derive(Debug)]
-struct Pauses {
-    next: Duration,
-    remaining: Duration,
-}
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self { next: PAUSE, remaining: PAUSES_TOTAL_MAX }
-    }
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = self.next;
-        self.remaining = self.remaining.checked_sub(pause)?;
-        self.next = (pause * 2).min(PAUSE_MAX);
-        Some(pause)
-    }
 }
 
 /// Returns true if another connection may succeed; false, for example, if the node has another key than expected.
@@ -124,7 +95,9 @@ impl<'a> Upload<'a> {
                     received = Some(now);
                 }
                 Err(error) if is_transient(&error) => {
-                    client = reconnect(connect, sleep, report, error, &mut pauses)?;
+                    let mut report =
+                        |why: &ClientError, pause| report(UploadStep::Disconnected { why, pause });
+                    client = reconnect(connect, sleep, &mut report, is_transient, error, &mut pauses)?;
                     received = None;
                 }
                 Err(error) => return Err(error),
@@ -152,27 +125,9 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Tries new connections until one succeeds or the pauses are used up.
-fn reconnect<S>(
-    connect: &mut dyn FnMut() -> Result<Client<S>, ClientError>,
-    sleep: &mut dyn FnMut(Duration),
-    report: &mut dyn FnMut(UploadStep<'_>),
-    mut why: ClientError,
-    pauses: &mut Pauses,
-) -> Result<Client<S>, ClientError> {
-    loop {
-        let Some(pause) = pauses.next() else { return Err(why) };
-        report(UploadStep::Disconnected { why: &why, pause });
-        sleep(pause);
-        match connect() {
-            Err(error) if is_transient(&error) => why = error,
-            connected => return connected,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::reconnect::PAUSES_TOTAL_MAX;
     use super::*;
     use crate::control::protocol::{RequestLine, Response, VERSION};
     use crate::server::uploads::Uploads;

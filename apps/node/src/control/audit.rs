@@ -212,6 +212,8 @@ fn described(request: &ControlRequest) -> (&'static str, bool) {
         ControlRequest::Unload { .. } => ("unload", true),
         ControlRequest::Upload(_) => ("upload", false),
         ControlRequest::Follow { .. } => ("follow", false),
+        ControlRequest::Records(_) => ("records", false),
+        ControlRequest::FetchRecords(_) => ("fetch-records", false),
         ControlRequest::PutTable { .. } => ("put-table", true),
         ControlRequest::RemoveTable { .. } => ("remove-table", true),
         ControlRequest::Rate(_) => ("change-link", true),

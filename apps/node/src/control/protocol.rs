@@ -25,7 +25,7 @@ use crate::control::quantity;
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
 use weir_admission::{MODULE_BYTES_MAX, Name};
-use weir_ledger::LedgerEntry;
+use weir_ledger::{Digest, LedgerEntry};
 use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::Nanos;
@@ -39,6 +39,8 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Longest part of an uploaded file, in bytes. It is short enough to arrive within a minute on a slow connection, and
 /// long enough that few parts are needed.
 pub const PART_BYTES_MAX: usize = 256 << 10;
+/// Most files in one [`Reply::RecordFiles`].
+pub const RECORD_FILES_MAX: usize = 256;
 
 /// A message of a client: the line that begins each request, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +124,12 @@ pub enum ControlRequest {
         #[serde(default, with = "bounded_list::texts", skip_serializing_if = "Vec::is_empty")]
         streams: Vec<Name>,
     },
+    /// Lists the stored record files: [`Reply::RecordFiles`] until the list's end, then [`Reply::Done`]. The holder of a
+    /// credential gets the files of the sessions whose records they may follow, and of their own closed sessions.
+    Records(RecordsRequest),
+    /// Fetches a stored record file: [`Reply::RecordPart`] until the file's end, then [`Reply::RecordsSent`]. The
+    /// request ends with [`Reply::RecordsGone`] if the file is not stored any more.
+    FetchRecords(RecordFileRequest),
     /// Publishes the next version of an operator's table: [`Reply::Done`]. The body is the contents of the table.
     PutTable {
         /// Name of the table.
@@ -162,7 +170,9 @@ impl ControlRequest {
             Self::Close { session }
             | Self::Load { session, .. }
             | Self::Unload { session, .. }
-            | Self::Follow { session, .. } => Some(session),
+            | Self::Follow { session, .. }
+            | Self::FetchRecords(RecordFileRequest { session, .. }) => Some(session),
+            Self::Records(request) => request.session.as_ref(),
             Self::Show
             | Self::Watch { .. }
             | Self::Upload(_)
@@ -189,6 +199,64 @@ pub struct FilePart {
     pub bytes: u32,
     /// Offset of the part in the file. A part is refused unless its offset equals the number of bytes that the node has.
     pub from: u32,
+}
+
+/// A request to list stored record files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordsRequest {
+    /// Restricts the list to the session that the requester calls by this name.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub session: Option<Name>,
+    /// Restricts the list to files with rows at this time or later, in ns since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// Restricts the list to files with rows at this time or earlier, in ns since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
+}
+
+/// A request to fetch a stored record file, or the rest of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordFileRequest {
+    /// Name of the session.
+    #[serde(with = "quantity::text")]
+    pub session: Name,
+    /// Folder of the file, as the list states it: `MODULE-NUMBER`.
+    pub folder: String,
+    /// Name of the file, as the list states it: `STREAM.parquet`.
+    pub file: String,
+    /// Offset of the first byte to send. The offset of the file's end requests the digest alone.
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
+    pub from: u64,
+}
+
+/// A stored record file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFile {
+    /// Name by which the requester calls the session.
+    pub session: String,
+    /// Folder: `MODULE-NUMBER`.
+    pub folder: String,
+    /// Name: `STREAM.parquet`, or `STREAM.recovered-NUMBER.parquet` after a crash.
+    pub file: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Number of rows; `None` if the file's footer cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Earliest time in the rows, in ns since 1970; `None` if the rows have no times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_ns: Option<u64>,
+    /// Latest time in the rows, in ns since 1970; `None` if the rows have no times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_ns: Option<u64>,
+    /// Time at which the file was completed, in ns since 1970.
+    pub completed_ns: u64,
+    /// SHA-256 of the file; `None` while the node does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Digest>,
 }
 
 /// A request to explain a credential, and optionally to judge a request.
@@ -372,6 +440,32 @@ pub enum Reply {
     },
     /// The revocations, by root.
     Revocations(Vec<RevocationsStatus>),
+    /// The next stored record files.
+    RecordFiles {
+        /// The files.
+        files: Vec<RecordFile>,
+        /// Number of folders whose files are still being written, and are therefore not in the list.
+        open: u64,
+    },
+    /// A part of a stored record file. The line is followed by `length` bytes. A part without bytes is sent while the
+    /// node reads the bytes before the requested offset, or waits for the session's rate.
+    RecordPart {
+        /// Offset of the part.
+        from: u64,
+        /// Length of the whole file.
+        bytes: u64,
+        /// Length of the part: at most [`PART_BYTES_MAX`].
+        length: u32,
+    },
+    /// The whole requested rest of a stored record file has been sent.
+    RecordsSent {
+        /// Length of the whole file.
+        bytes: u64,
+        /// SHA-256 of the whole file.
+        sha256: Digest,
+    },
+    /// The requested record file is not stored any more.
+    RecordsGone,
 }
 
 #[cfg(test)]
@@ -416,6 +510,22 @@ mod tests {
                     r#"{{"weir":1,"request":{{"upload":{{"file":"{}","bytes":9,"from":7}}}},"body":2}}"#,
                     "01".repeat(32)
                 ),
+            ),
+            (
+                RequestLine::new(ControlRequest::Records(RecordsRequest {
+                    since_ns: Some(5),
+                    ..RecordsRequest::default()
+                })),
+                r#"{"weir":1,"request":{"records":{"since_ns":5}}}"#,
+            ),
+            (
+                RequestLine::new(ControlRequest::FetchRecords(RecordFileRequest {
+                    session: name("alice"),
+                    folder: "rtt-0".to_owned(),
+                    file: "flows.parquet".to_owned(),
+                    from: 7,
+                })),
+                r#"{"weir":1,"request":{"fetch-records":{"session":"alice","folder":"rtt-0","file":"flows.parquet","from":7}}}"#,
             ),
             (
                 RequestLine { body: 4, ..RequestLine::new(load) },

@@ -10,6 +10,7 @@ mod error;
 mod explain;
 mod ledger_query;
 mod load;
+mod records;
 mod reload;
 mod restore;
 mod revoke;
@@ -49,6 +50,7 @@ use crate::sessions::tables::{TableFile, read_file};
 use crate::sessions::usage::{Interval, UsageRecorder};
 use crate::sync::{LeafMutex, OrderedMutex, rank};
 pub(crate) use ledger_query::LedgerQuery;
+pub(crate) use records::{RecordAccess, SessionRecords};
 use revoke::DelegatedRateLimiter;
 use save::SaveQueue;
 use std::collections::{BTreeMap, BTreeSet};
@@ -652,8 +654,9 @@ impl Daemon {
         let requested = request.session()?;
         let Requester::Holder(credential) = requester else { return Some(requested.clone()) };
         let own = SessionOwner::name_of(credential, requested);
-        let is_own =
-            matches!(request, ControlRequest::Create(_)) || self.node.lock().sessions.contains_key(&own);
+        let is_own = matches!(request, ControlRequest::Create(_))
+            || self.node.lock().sessions.contains_key(&own)
+            || self.has_closed_session(request, &own);
         Some(if is_own { own } else { requested.clone() })
     }
 

@@ -20,7 +20,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::RecordStorage;
-pub(crate) use storage::{SessionFiles, StorageHolder};
+pub(crate) use storage::{
+    OpenRecordFile, SessionFiles, StorageHolder, StoredFile, StoredRecords, StoredSession,
+};
 use weir_datapath::account::DeferredCharges;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered, next_number};
 use weir_rows::FindingReader;
@@ -232,6 +234,11 @@ impl RecordWriter {
     /// Returns the number of record files that could not be deleted.
     pub(crate) fn deletions_failed(&self) -> u64 {
         self.storage.failed()
+    }
+
+    /// Returns the stored record files of all sessions, for reading.
+    pub(crate) fn stored(&self) -> StoredRecords {
+        StoredRecords::of(&self.storage)
     }
 
     /// Returns a sender for the output of modules.

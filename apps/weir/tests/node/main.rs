@@ -26,6 +26,7 @@ mod metrics;
 mod offloads;
 mod policy;
 mod processes;
+mod records;
 mod reload;
 mod remote;
 mod remote_bandwidth;

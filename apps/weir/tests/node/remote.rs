@@ -147,7 +147,7 @@ fn operator_output(net: &Net, arguments: &[&str]) -> String {
 }
 
 /// Revokes a person's credential, and delivers the list to the node.
-fn revoke(net: &Net, from: &Person) {
+pub fn revoke(net: &Net, from: &Person) {
     let list = net.folder.path().join("taken-back");
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["credential", "revoke", from.credential.to_str().unwrap()])

@@ -2,7 +2,7 @@
 
 use super::{Needed, RequestRefusal, Requester, SessionOwner, SessionRelation, SharedRights, needed};
 use crate::control::protocol::{Change, ControlRequest};
-use crate::control::share::ShareGrant;
+use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeSet;
@@ -60,7 +60,9 @@ pub(crate) fn permit(
     }
     // From this point on, an existing session has the node's name, also in the request.
     let found = match request.session() {
-        Some(called) if needed != Needed::New => Some(requests.session(called, needed)?),
+        Some(called) if !matches!(needed, Needed::New | Needed::StoredRecords) => {
+            Some(requests.session(called, needed)?)
+        }
         _ => None,
     };
     let Some(PermittedSession { name, owner, share }) = found else {
@@ -89,10 +91,20 @@ pub(crate) fn permit(
 }
 
 /// An existing session over which the requester has the needed right.
-struct PermittedSession {
-    name: Name,
-    owner: SessionOwner,
-    share: Option<ShareGrant>,
+pub(crate) struct PermittedSession {
+    pub(crate) name: Name,
+    pub(crate) owner: SessionOwner,
+    pub(crate) share: Option<ShareGrant>,
+}
+
+/// Returns the existing session that a holder calls `called`, if the holder may follow its records.
+pub(crate) fn followable_session(
+    credential: &Arc<VerifiedCredential>,
+    called: &Name,
+    rights_over: &dyn Fn(&Name) -> Option<SharedRights>,
+) -> Result<PermittedSession, RequestRefusal> {
+    let requests = HolderRequests { credential, rights_over, shipped: &|_| None };
+    requests.session(called, Needed::Shared(ShareableRight::Follow))
 }
 
 /// Checks of one holder's requests.

@@ -21,6 +21,9 @@ pub(crate) enum Needed {
     Delegator,
     /// The session belongs to the holder, or to a delegate who shares this right with the holder.
     Shared(ShareableRight),
+    /// The right to follow the session; or the session is a closed one of the holder. Closed sessions are unknown here,
+    /// so this right is decided where the record files are known.
+    StoredRecords,
 }
 
 /// Returns the right that a request needs. The match is exhaustive, so a new kind of request cannot be forgotten.
@@ -46,6 +49,7 @@ pub(crate) fn needed(request: &ControlRequest) -> Needed {
         ControlRequest::Close { .. } => Needed::Delegator,
         ControlRequest::Load { .. } | ControlRequest::Unload { .. } => Needed::Shared(ShareableRight::Manage),
         ControlRequest::Follow { .. } => Needed::Shared(ShareableRight::Follow),
+        ControlRequest::Records(_) | ControlRequest::FetchRecords(_) => Needed::StoredRecords,
         ControlRequest::PutTable { .. } | ControlRequest::RemoveTable { .. } => {
             Needed::Operator("change named tables")
         }

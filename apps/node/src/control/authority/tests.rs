@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::control::protocol::{
-    Change, ControlRequest, FindingStatus, FindingsStatus, ModuleStatus, SessionStatus, Snapshot,
+    Change, ControlRequest, FindingStatus, FindingsStatus, ModuleStatus, RecordsRequest, SessionStatus,
+    Snapshot,
 };
 use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
@@ -337,6 +338,8 @@ fn a_delegator_may_close_a_session_and_use_the_rights_that_its_owner_shares() {
         assert_eq!(needed(&request), Needed::Nothing);
     }
     assert!(matches!(needed(&ControlRequest::Reload), Needed::Operator(_)));
+    // The right to stored files is decided where they are known.
+    assert_eq!(needed(&ControlRequest::Records(RecordsRequest::default())), Needed::StoredRecords);
 }
 
 #[test]

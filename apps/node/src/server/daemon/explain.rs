@@ -91,6 +91,9 @@ impl Daemon {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };
+        if let Some(refusal) = self.records_refusal(&requester, &permitted.request) {
+            return Some(refusal.to_string());
+        }
         let inventory = self.with_node(Node::inventory);
         let check = || match &permitted.request {
             ControlRequest::Create(spec) => {

@@ -1,7 +1,8 @@
 //! Serves the requests of one client, over any transport.
 
-use super::quota::UploadQuota;
+use super::quota::{PeerQuota, UploadQuota};
 use super::rate_limiter::{RequestRateLimiter, cost_of_cpu, cost_of_extra_bytes, cost_of_request};
+use super::records::{FETCHES_MAX, RecordPacer};
 use crate::control::audit::PendingDecision;
 use crate::control::authority::{RequestRefusal, Requester};
 use crate::control::protocol::request_reader::{ParsedRequest, parse_request, read_line};
@@ -66,6 +67,9 @@ pub(super) struct RequestServer {
     /// Memory for request bodies.
     upload_quota: UploadQuota,
     rate_limiter: RequestRateLimiter,
+    /// Slots for fetches of record files, by holder.
+    pub(super) record_fetches: PeerQuota<Option<DelegationId>>,
+    pub(super) record_pacer: RecordPacer,
 }
 
 impl RequestServer {
@@ -76,6 +80,8 @@ impl RequestServer {
             client_count: Arc::default(),
             upload_quota: UploadQuota::default(),
             rate_limiter: RequestRateLimiter::new(Instant::now()),
+            record_fetches: PeerQuota::new(usize::MAX, FETCHES_MAX),
+            record_pacer: RecordPacer::new(Instant::now()),
         })
     }
 
@@ -85,8 +91,14 @@ impl RequestServer {
 }
 
 pub(super) fn send_reply(stream: &mut impl Write, reply: Reply) -> io::Result<()> {
+    send_reply_with_body(stream, reply, &[])
+}
+
+/// Sends a reply whose line is followed by these bytes.
+fn send_reply_with_body(stream: &mut impl Write, reply: Reply, body: &[u8]) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(&Response { weir: VERSION, reply })?;
     bytes.push(b'\n');
+    bytes.extend_from_slice(body);
     stream.write_all(&bytes)?;
     stream.flush()
 }
@@ -153,7 +165,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
 
     /// Charges the holder for the processor time of this thread since the last charge. `count` is the number of
     /// requests to count: 0 for a further part of a request. Operators are not charged.
-    fn charge(&mut self, count: u64) {
+    pub(super) fn charge(&mut self, count: u64) {
         let Requester::Holder(credential) = &self.requester else { return };
         let UnchargedTime { charged_until, charged_to_session, prepaid, is_refused } = self.uncharged;
         let now = thread_time();
@@ -166,7 +178,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     }
 
     /// Waits until the rate limiter admits a request of this cost. Returns at once if the cost is 0.
-    fn wait_for_rate(&mut self, cost: Nanos) -> Result<(), String> {
+    pub(super) fn wait_for_rate(&mut self, cost: Nanos) -> Result<(), String> {
         if cost == Nanos(0) {
             return Ok(());
         }
@@ -185,11 +197,29 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         self.stream.get_mut().set_read_deadline(Instant::now() + CLIENT_TIMEOUT);
     }
 
-    fn send_reply(&mut self, reply: Reply) -> io::Result<()> {
+    pub(super) fn send_reply(&mut self, reply: Reply) -> io::Result<()> {
         send_reply(self.stream.get_mut(), reply)
     }
 
-    fn refuse(&mut self, why: &dyn Display) -> io::Result<()> {
+    /// Sends a reply whose line is followed by these bytes.
+    pub(super) fn send_reply_with_body(&mut self, reply: Reply, body: &[u8]) -> io::Result<()> {
+        send_reply_with_body(self.stream.get_mut(), reply, body)
+    }
+
+    pub(super) fn server(&self) -> &'a RequestServer {
+        self.server
+    }
+
+    pub(super) fn requester(&self) -> &Requester {
+        &self.requester
+    }
+
+    /// Returns the client's credential: the last delegation of its chain. `None` for an operator.
+    pub(super) fn holder(&self) -> Option<DelegationId> {
+        self.chain.last().copied()
+    }
+
+    pub(super) fn refuse(&mut self, why: &dyn Display) -> io::Result<()> {
         self.uncharged.is_refused = true;
         send_refusal(self.stream.get_mut(), why)
     }
@@ -346,6 +376,8 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 | ControlRequest::Upload(_)
                 | ControlRequest::Explain(_)
                 | ControlRequest::Ledger(_)
+                | ControlRequest::Records(_)
+                | ControlRequest::FetchRecords(_)
                 | ControlRequest::Revocations
         );
         let (owner, share) = (permitted.owner, permitted.share);
@@ -403,6 +435,28 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 }
                 Err(error) => refused(&error),
             },
+            ControlRequest::Records(request) => match daemon.readable_records(&self.requester, &request) {
+                Ok(sessions) => {
+                    daemon.record_decision(decision.answered(&done_reply(), false));
+                    return self.send_record_files(sessions, &request);
+                }
+                Err(error) => {
+                    lacks_right.set(true);
+                    refused(&error)
+                }
+            },
+            ControlRequest::FetchRecords(request) => {
+                match daemon.record_access(&self.requester, &request.session) {
+                    Ok(access) => {
+                        daemon.record_decision(decision.answered(&done_reply(), false));
+                        return self.send_record_file(&access, &request);
+                    }
+                    Err(error) => {
+                        lacks_right.set(true);
+                        refused(&error)
+                    }
+                }
+            }
             ControlRequest::Revoke => {
                 let credential = super::delivery::credential_of(&self.requester);
                 super::delivery::receive_list(daemon, credential, &body.unwrap_or_default())

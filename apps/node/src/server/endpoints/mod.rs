@@ -5,6 +5,7 @@ mod delivery;
 mod local;
 mod quota;
 mod rate_limiter;
+mod records;
 mod remote;
 
 use crate::log::info;

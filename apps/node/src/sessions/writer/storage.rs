@@ -7,10 +7,12 @@
 
 mod disk;
 mod plan;
+mod stored;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use disk::StorageHolder;
+pub(crate) use stored::{OpenRecordFile, StoredFile, StoredRecords, StoredSession};
 
 use crate::sessions::limits::SessionLimits;
 use crate::sync::{OrderedGuard, OrderedMutex, rank};
@@ -72,6 +74,8 @@ struct SessionFolder {
     /// Files that are not open, in the order of deletion.
     closed: BTreeSet<ClosedFile>,
     closed_bytes: u64,
+    /// The files of `closed` by folder and name, with what is known of their contents.
+    index: stored::FileIndex,
     /// Number of closed files that could not be deleted.
     undeletable: usize,
     /// End of the pause after a pass in which no file could be deleted.
@@ -99,6 +103,8 @@ struct ClosedFile {
     label: Arc<str>,
     name: String,
     bytes: u64,
+    /// Number of the open session that wrote the file; 0 for files of earlier runs of the node.
+    written_by: u64,
 }
 
 /// The record files of an open session. Dropping this value closes the session's files.
@@ -123,6 +129,7 @@ impl SessionFolder {
 
     fn add(&mut self, file: ClosedFile) {
         let (bytes, is_stuck) = (file.bytes, file.failures > 0);
+        self.index.add(&file);
         if self.closed.insert(file) {
             self.closed_bytes = self.closed_bytes.saturating_add(bytes);
             self.undeletable += usize::from(is_stuck);
@@ -134,6 +141,7 @@ impl SessionFolder {
         if was_there {
             self.closed_bytes = self.closed_bytes.saturating_sub(file.bytes);
             self.undeletable = self.undeletable.saturating_sub(usize::from(file.failures > 0));
+            self.index.remove(file);
         }
         was_there
     }
@@ -372,7 +380,7 @@ impl SessionFiles {
         // The files must count as newer than all earlier files, even if the clock was set back.
         let (newest, previous) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.newest_time);
         let time = newest.max(previous.saturating_add(TIME_STEP));
-        files.iter_mut().for_each(|file| file.time = time);
+        files.iter_mut().for_each(|file| (file.time, file.written_by) = (time, self.number));
         state.is_changed = true;
         let session_folder = state.sessions.entry(self.session.clone()).or_default();
         if session_folder.open_folders.remove(label).is_none() || files.is_empty() {

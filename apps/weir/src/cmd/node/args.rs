@@ -6,11 +6,12 @@ use crate::amounts::{AmountOptions, SessionLimitAmounts};
 use crate::output::row_args::RowArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::SystemTime;
 use weir_admission::Name;
 use weir_ledger::{LedgerHead, parse_time};
 use weir_node::control::protocol;
 use weir_node::control::spec::SessionSpec;
-use weir_units::{BitsPerSecond, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
 /// Options that choose the node.
 #[derive(Debug, Args)]
@@ -283,6 +284,44 @@ pub struct FollowArgs {
     pub report: Option<PathBuf>,
 }
 
+/// `weir records`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir records                                                    list all complete files of your sessions
+  weir records --session study --since 2h                         list the files with rows of the last two hours
+  weir records --session study --out records                      fetch into records/study/MODULE-NUMBER/STREAM.parquet
+  weir records --node ix-1.example --credential alice.credential --key alice.key --out records
+
+A session that has ended has its files as long as the node keeps them. Files that are still being written are left for a later call.
+A fetch that was interrupted continues where it stopped. Each file gets its name when its SHA-256 is that of the node's file. Complete files are not fetched again.
+The node sends the files of a session at most at the session's rate of record bytes (`record_bytes`).")]
+pub struct RecordsArgs {
+    #[command(flatten)]
+    pub address: NodeAddressArgs,
+    /// Only the files of this session; can be repeated
+    #[arg(long = "session", value_name = "NAME", value_parser = name)]
+    pub sessions: Vec<Name>,
+    /// Only the files of this module; can be repeated
+    #[arg(long = "module", value_name = "NAME", value_parser = name)]
+    pub modules: Vec<Name>,
+    /// Only files with rows at this time or later: a day such as 2026-11-21, a time in UTC such as 2026-11-21T12:30:00Z, or a duration before now such as 2h. Files whose rows have no times are selected by the time in which they were written
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
+    pub since: Option<Timestamp>,
+    /// Only files with rows at this time or earlier
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
+    pub until: Option<Timestamp>,
+    /// Fetch the files into this folder, which is created if it is missing. Without this option, the files are listed
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The most bytes to fetch
+    #[arg(long, value_name = "SIZE", default_value = "64GiB", requires = "out")]
+    pub max_bytes: Bytes,
+    /// Print the list as one JSON document
+    #[arg(long, conflicts_with = "out")]
+    pub json: bool,
+}
+
 /// `weir reload`.
 #[derive(Debug, Args)]
 pub struct ReloadArgs {
@@ -355,4 +394,16 @@ pub struct TopArgs {
 
 fn name(text: &str) -> Result<Name, weir_admission::NameError> {
     Name::new(text)
+}
+
+/// Reads a time, or a duration before the present time.
+fn time_or_age(text: &str) -> Result<Timestamp, String> {
+    let time_error = match parse_time(text) {
+        Ok(time) => return Ok(time),
+        Err(error) => error,
+    };
+    let age: Nanos = text.parse().map_err(|_| format!("{time_error}; or a duration before now, 2h"))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Timestamp(now.saturating_sub(age.0)))
 }

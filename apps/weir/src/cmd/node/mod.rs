@@ -9,6 +9,7 @@ mod follow;
 mod ledger;
 mod link;
 mod load;
+mod records;
 mod request;
 mod session;
 mod show;
@@ -21,6 +22,7 @@ pub use follow::{follow, follow_request};
 pub use ledger::ledger;
 pub use link::link;
 pub use load::{load, unload};
+pub use records::records;
 pub use request::request;
 pub use session::session;
 pub use table::table;
@@ -110,6 +112,9 @@ pub enum NodeCommandError {
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] weir_ledger_files::LedgerReadError),
+    /// Record files cannot be fetched.
+    #[error(transparent)]
+    StoredRecords(#[from] records::StoredRecordsError),
     /// A module could not be loaded, so the new session was closed again.
     #[error("session `{}` was not created, because of its module {}: {why}", session.escaped(), module.escaped())]
     SessionNotCreated {

@@ -31,6 +31,7 @@ pub fn request(words: &[String]) -> Result<(ControlRequest, Vec<u8>), Failure> {
         },
         Command::Unload(args) => ControlRequest::Unload { session: args.session, module: args.module },
         Command::Follow(args) => super::follow_request(&args).map_err(Failure::NodeCommand)?,
+        Command::Records(args) => ControlRequest::Records(super::records::first_request(&args)),
         Command::Top(_) => ControlRequest::Show,
         Command::Ledger(args) => ControlRequest::Ledger(super::ledger::ledger_request(&args)),
         Command::Reload(_) => ControlRequest::Reload,

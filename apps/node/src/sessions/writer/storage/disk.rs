@@ -133,6 +133,7 @@ pub(super) fn files_of(session: &Path, label: &str) -> Vec<ClosedFile> {
             label: label.into(),
             bytes: known.len().max(FILE_BYTES_MIN),
             name,
+            written_by: 0,
         })
     };
     files.filter_map(file).collect()

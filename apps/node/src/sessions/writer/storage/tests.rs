@@ -356,3 +356,45 @@ fn the_folders_are_searched_once() {
     let left = ["b-0", "c-0", "c-1", "c-2"].map(|label| format!("{label}/rows.parquet"));
     assert_eq!(remaining(&folder), left);
 }
+
+#[test]
+fn stored_files_are_read_by_their_exact_names_and_by_a_share_only_those_of_the_open_session() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    put(&folder, "m-7/rows.parquet", 100, 1);
+    put(&folder, "b-0/rows.parquet.part", 100, 1);
+    let all = RecordStorage::new(root.path().to_owned());
+    all.scan();
+    let storage = all.open(&session(), &limits(12 << 20), StorageHolder::default());
+    storage.begin("m-8").unwrap();
+    put(&folder, "m-8/rows.parquet.part", 100, 2);
+    let stored = StoredRecords::of(&all);
+    let opened = stored.session(&session()).unwrap().opened;
+    assert!(opened.is_some());
+    let folders = |written_by| -> Vec<String> {
+        stored.files(&session(), written_by).iter().map(|file| file.folder.to_string()).collect()
+    };
+    assert_eq!((folders(None), folders(opened)), (vec!["m-7".to_owned()], Vec::new()));
+    std::fs::rename(folder.join("m-8/rows.parquet.part"), folder.join("m-8/rows.parquet")).unwrap();
+    storage.end("m-8");
+    assert_eq!(
+        (folders(None), folders(opened)),
+        (vec!["m-7".to_owned(), "m-8".to_owned()], vec!["m-8".to_owned()])
+    );
+    let open = |place: (&str, &str), written_by| stored.open(&session(), place, written_by).unwrap();
+    let place = ("m-7", "rows.parquet");
+    assert!(open(place, opened).is_none() && open(("m-8", "rows.parquet"), opened).is_some());
+    for other in [("b-0", "rows.parquet.part"), ("m-7", "../m-8/rows.parquet"), ("..", "s"), ("m-7", "")] {
+        assert!(open(other, None).is_none(), "{other:?}");
+    }
+    // A hash is remembered until the file changes or is deleted.
+    let file = open(place, None).unwrap();
+    assert_eq!((file.bytes, file.digest), (100, None));
+    let digest = weir_ledger::Digest::of_bytes(&[0; 100]);
+    stored.set_digest(&session(), place, &file, digest);
+    assert_eq!(open(place, None).unwrap().digest, Some(digest));
+    put(&folder, "m-7/rows.parquet", 101, 3);
+    assert_eq!(open(place, None).unwrap().digest, None);
+    std::fs::remove_file(folder.join("m-7/rows.parquet")).unwrap();
+    assert!(open(place, None).is_none());
+}
