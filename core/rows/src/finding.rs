@@ -2,36 +2,10 @@
 
 use crate::{UtcOffset, local, text};
 use std::fmt::Write as _;
-use weir_abi::row::FieldType;
-use weir_admission::{DeclaredStream, FieldValue, Manifest, StreamField};
+use weir_abi::finding::Severity;
+use weir_admission::{FieldValue, Manifest, StreamField};
 use weir_session::Record;
 use weir_units::{Escape as _, Timestamp};
-
-/// The name of the stream of findings.
-pub const FINDINGS: &str = "findings";
-/// The words for the severities 1 to 5 of a finding (OCSF, `severity_id`), and for all other numbers.
-pub const SEVERITY_WORDS: [&str; 6] = ["informational", "low", "medium", "high", "critical", "other"];
-/// The fields of a finding, in any order.
-const FIELDS: [(&str, FieldType); 5] = [
-    ("time", FieldType::Timestamp),
-    ("severity", FieldType::U8),
-    ("text", FieldType::String),
-    ("filter", FieldType::String),
-    ("evidence", FieldType::String),
-];
-
-/// The index of a severity in [`SEVERITY_WORDS`].
-pub fn severity_index(severity: u8) -> usize {
-    match severity {
-        1..=5 => usize::from(severity) - 1,
-        _ => SEVERITY_WORDS.len() - 1,
-    }
-}
-
-/// The word for a severity.
-pub fn severity_word(severity: u8) -> &'static str {
-    SEVERITY_WORDS.get(severity_index(severity)).copied().unwrap_or_default()
-}
 
 /// Reads the findings among the records of a module.
 #[derive(Clone, Debug)]
@@ -45,8 +19,8 @@ pub struct FindingReader {
 pub struct FindingRow<'a> {
     /// The time of the finding.
     pub time: Timestamp,
-    /// The severity: 1 informational, 2 low, 3 medium, 4 high, 5 critical.
-    pub severity: u8,
+    /// The severity.
+    pub severity: Severity,
     /// The text for people.
     pub text: &'a [u8],
     /// The pcap-filter expression that selects the packets concerned; empty for none.
@@ -58,12 +32,11 @@ pub struct FindingRow<'a> {
 impl FindingReader {
     /// Returns the reader for a module; `None` if the module declares no stream of findings.
     pub fn of(manifest: &Manifest) -> Option<Self> {
-        let (index, stream) = manifest.streams.iter().enumerate().find(|(_, stream)| is_findings(stream))?;
-        let field = |(name, _): (&str, FieldType)| {
-            stream.fields.iter().find(|field| field.name.as_str() == name).cloned()
-        };
-        let fields: Vec<StreamField> = FIELDS.into_iter().filter_map(field).collect();
-        Some(Self { stream: u16::try_from(index).ok()?, fields: fields.try_into().ok()? })
+        let (index, stream) =
+            manifest.streams.iter().enumerate().find(|(_, stream)| stream.has_findings())?;
+        // The manifest's parser declares the fields of findings, in the order of `weir_abi::finding::FIELDS`.
+        let fields = stream.fields.clone().try_into().ok()?;
+        Some(Self { stream: u16::try_from(index).ok()?, fields })
     }
 
     /// Returns the index of the stream of findings.
@@ -88,7 +61,7 @@ impl FindingReader {
         };
         Some(FindingRow {
             time: Timestamp(number(time)?),
-            severity: u8::try_from(number(severity)?).ok()?,
+            severity: Severity::from_number(number(severity)?),
             text: bytes(text)?,
             filter: bytes(filter)?,
             evidence: bytes(evidence)?,
@@ -96,19 +69,11 @@ impl FindingReader {
     }
 }
 
-/// Returns true for a stream of findings: one with the reserved name and all fields of a finding.
-fn is_findings(stream: &DeclaredStream) -> bool {
-    let has = |(name, ty): &(&str, FieldType)| {
-        stream.fields.iter().any(|field| field.name.as_str() == *name && field.ty == *ty)
-    };
-    stream.name.as_str() == FINDINGS && FIELDS.iter().all(has)
-}
-
 impl FindingRow<'_> {
     /// Returns the finding as one line: time, severity, label of the module, text, and filter. All texts are escaped.
     pub fn line(&self, label: &str, offset: UtcOffset) -> String {
         let time = text::date(local(self.time, offset(self.time)), 6);
-        let mut line = format!("{time}  {:<8}  ", severity_word(self.severity).to_uppercase());
+        let mut line = format!("{time}  {:<8}  ", self.severity.name().to_uppercase());
         let finding = String::from_utf8_lossy(self.text);
         let filter = String::from_utf8_lossy(self.filter);
         // Writing to a string cannot fail.
@@ -125,14 +90,19 @@ mod tests {
     use super::*;
     use weir_session::RecordOrder;
 
-    const STREAM: &str = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='NAME'\n\
-        [[stream.field]]\nname='time'\ntype='timestamp'\n[[stream.field]]\nname='severity'\ntype='TYPE'\n\
-        [[stream.field]]\nname='text'\ntype='string'\n[[stream.field]]\nname='filter'\ntype='string'\n\
-        [[stream.field]]\nname='evidence'\ntype='string'\n";
-
-    fn reader(name: &str, ty: &str) -> Option<FindingReader> {
-        let text = STREAM.replace("NAME", name).replace("TYPE", ty);
+    fn reader(name: &str) -> Option<FindingReader> {
+        let fields =
+            if name == "findings" { "" } else { "[[stream.field]]\nname='time'\ntype='timestamp'\n" };
+        let text = format!(
+            "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='{name}'\n{fields}"
+        );
         FindingReader::of(&Manifest::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_reader_knows_the_order_of_the_declared_fields() {
+        let names: Vec<&str> = weir_abi::finding::FIELDS.iter().map(|field| field.name).collect();
+        assert_eq!(names, ["time", "severity", "text", "filter", "evidence"]);
     }
 
     /// A row with this severity, and fields of these lengths one after another in the tail.
@@ -150,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_escaped_line() {
-        let reader = reader(FINDINGS, "u8").unwrap();
+        let reader = reader("findings").unwrap();
         let tail = b"a\x1b[2J\nb\xfftcp port \x0780ev";
         let row = row(4, [8, 12, 2]);
         let record = Record { order: RecordOrder::packet(0), stream: 0, row: &row, tail };
@@ -162,8 +132,8 @@ mod tests {
 
     #[test]
     fn records_that_are_no_findings_are_not_read() {
-        assert!(reader("alarms", "u8").is_none() && reader(FINDINGS, "u32").is_none());
-        let reader = reader(FINDINGS, "u8").unwrap();
+        assert!(reader("alarms").is_none());
+        let reader = reader("findings").unwrap();
         let whole = row(1, [0, 0, 0]);
         for (stream, row, is_read) in [
             (0, &whole[..], true),
@@ -175,14 +145,5 @@ mod tests {
             let record = Record { order: RecordOrder::packet(0), stream, row, tail: b"" };
             assert_eq!(reader.read(&record).is_some(), is_read, "{stream} {row:?}");
         }
-    }
-
-    #[test]
-    fn severities_beyond_the_five_have_one_word() {
-        let words: Vec<&str> = [0, 1, 2, 3, 4, 5, 6, 99, 255].map(severity_word).to_vec();
-        assert_eq!(
-            words,
-            ["other", "informational", "low", "medium", "high", "critical", "other", "other", "other"]
-        );
     }
 }

@@ -14,7 +14,7 @@ pub mod text;
 mod value;
 
 pub use csv::CsvRows;
-pub use finding::{FINDINGS, FindingReader, FindingRow, SEVERITY_WORDS, severity_index, severity_word};
+pub use finding::{FindingReader, FindingRow};
 pub use json::{JsonRows, push_escape};
 pub use table::RowTable;
 pub use value::{heading, is_number, shown};

@@ -7,8 +7,9 @@ use crate::control::status::{FindingStatus, FindingsStatus};
 use crate::sync::LeafMutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_abi::finding::Severity;
 use weir_admission::Name;
-use weir_rows::{FindingRow, SEVERITY_WORDS, severity_index};
+use weir_rows::FindingRow;
 
 /// Number of findings of a session that its status shows.
 const LATEST_MAX: usize = 8;
@@ -19,20 +20,23 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Numbers of findings by severity. They never decrease.
 #[derive(Debug, Default)]
-pub(crate) struct FindingCounters([AtomicU64; SEVERITY_WORDS.len()]);
+pub(crate) struct FindingCounters([AtomicU64; Severity::ALL.len()]);
 
 impl FindingCounters {
     /// Counts a finding of this severity.
-    pub(crate) fn count(&self, severity: u8) {
-        if let Some(counter) = self.0.get(severity_index(severity)) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(crate) fn count(&self, severity: Severity) {
+        let counters = self.0.iter().zip(Severity::ALL).filter(|(_, counted)| **counted == severity);
+        counters.for_each(|(counter, _)| _ = counter.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Returns the numbers by the word for the severity, with zeros.
     pub(crate) fn by_severity(&self) -> BTreeMap<String, u64> {
         let counts = self.0.iter().map(|counter| counter.load(Ordering::Relaxed));
-        SEVERITY_WORDS.iter().zip(counts).map(|(word, count)| ((*word).to_owned(), count)).collect()
+        Severity::ALL
+            .iter()
+            .zip(counts)
+            .map(|(severity, count)| (severity.name().to_owned(), count))
+            .collect()
     }
 }
 
@@ -51,7 +55,7 @@ impl SessionFindings {
         let status = FindingStatus {
             module: module.to_string(),
             time_ns: finding.time.0,
-            severity: finding.severity,
+            severity: finding.severity as u8,
             text: shortened(finding.text, TEXT_BYTES_MAX),
             filter: shortened(finding.filter, TEXT_BYTES_MAX),
             evidence: shortened(finding.evidence, NAME_BYTES_MAX),
@@ -88,7 +92,8 @@ mod tests {
     use super::*;
     use weir_units::Timestamp;
 
-    fn add(findings: &SessionFindings, time: u64, severity: u8, text: &[u8]) {
+    fn add(findings: &SessionFindings, time: u64, severity: u64, text: &[u8]) {
+        let severity = Severity::from_number(severity);
         let finding = FindingRow { time: Timestamp(time), severity, text, filter: text, evidence: text };
         findings.add(&Name::new("m").unwrap(), &finding);
     }
@@ -99,11 +104,11 @@ mod tests {
         assert_eq!(findings.status(), FindingsStatus::default());
         // Each byte that is not UTF-8 would become three bytes.
         for (number, byte) in (0..10_000u64).zip([b'x', 0xff].into_iter().cycle()) {
-            add(&findings, number, u8::try_from(number % 256).unwrap(), &[byte; 4096]);
+            add(&findings, number, number % 256, &[byte; 4096]);
         }
         let status = findings.status();
         assert_eq!(status.counts.values().sum::<u64>(), 10_000);
-        assert_eq!((status.counts["critical"], status.counts["other"]), (40, 10_000 - 5 * 40));
+        assert_eq!((status.counts["low"], status.counts["informational"]), (40, 80));
         let times: Vec<u64> = status.latest.iter().map(|finding| finding.time_ns).collect();
         assert_eq!(times, (9_992..10_000).rev().collect::<Vec<_>>());
         for finding in &status.latest {

@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};
 use weir_admission::{DeclaredStream, Manifest};
-use weir_rows::{CsvRows, FINDINGS, FindingReader, JsonRows, RowTable, UtcOffset, utc};
+use weir_rows::{CsvRows, FindingReader, JsonRows, RowTable, UtcOffset, utc};
 use weir_session::Record;
 use weir_units::Escape as _;
 
@@ -345,7 +345,7 @@ impl RowOutput {
         let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
         let title = match &row_stream.writer {
             RowWriter::Table { title, .. } => title.clone(),
-            RowWriter::Findings { label, .. } => format!("{label}.{FINDINGS}"),
+            RowWriter::Findings { label, .. } => format!("{label}.{}", weir_abi::finding::STREAM),
             RowWriter::Json(_) | RowWriter::Csv(_) => return,
         };
         let more = row_stream.rows.saturating_sub(row_stream.rows_max);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 /// Findings of a session's modules: their number, and the latest of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingsStatus {
-    /// Number of findings since the session was created, by severity: `informational`, `low`, `medium`, `high`, `critical`
-    /// or `other`.
+    /// Number of findings since the session was created, by severity: `informational`, `low`, `medium`, `high` or
+    /// `critical`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
     /// The latest findings, newest first. The list is empty for a requester who may not read the session's records.

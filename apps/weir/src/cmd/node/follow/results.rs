@@ -130,7 +130,7 @@ impl FollowResults {
             failure.map(|error| format!("the records end here: {error}")).into_iter().collect();
         for ((module, files), missed) in followed.modules.iter().zip(self.files).zip(&self.missed) {
             let (streams, errors) = files.end(is_complete);
-            failed = failed.or_else(|| errors.into_iter().next().map(FollowError::from));
+            failed = failed.or(errors.into_iter().next().map(FollowError::from));
             let mut info = module_info(module, &streams);
             for (stream, missed) in streams.iter().zip(missed) {
                 let name = format!("{}.{}", module.name, stream.name);

@@ -8,6 +8,7 @@ use super::views;
 use crate::cmd::node::{findings, show};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
+use weir_abi::finding::Severity;
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 use weir_units::{Bytes, Nanos};
 
@@ -514,7 +515,7 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
 fn findings_of(session: &SessionStatus, width: usize) -> Vec<Line<'static>> {
     let counts = findings::counts(&session.findings).map(|counts| Line::styled(format!(" {counts}"), PLAIN));
     let latest = findings::latest(&session.findings).map(|(severity, line)| {
-        let style = if findings::is_severe(severity) { BAD } else { WARM };
+        let style = if severity >= Severity::High { BAD } else { WARM };
         Line::styled(cut(&format!("   {line}"), width), style)
     });
     counts.into_iter().chain(latest).collect()
