@@ -3,7 +3,7 @@
 use crate::run::module::{at_packet, write};
 use crate::run::packets::{BEGIN_NS, Packet, pcap, tcp, traffic, udp};
 use crate::run::process::{Ended, ended, has_controls, module, number};
-use crate::run::{contents, run, run_with, weir};
+use crate::run::{contents, run, run_with, sample, weir};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -41,6 +41,40 @@ fn piped(command: &mut Command) -> Child {
 
 fn lines(ended: &Ended) -> Vec<String> {
     ended.text().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn findings_come_below_the_tables_the_most_severe_first() {
+    let capture = sample();
+    let ended =
+        run(["run", "-r", capture.to_str().unwrap(), "-m", "rtt,slow=300ms", "-m", "worm"]).succeeds();
+    let lines = lines(&ended);
+    let title = lines.iter().position(|line| line == "findings, the most severe first:").unwrap();
+    assert!(lines[..title].iter().any(|line| line.starts_with("worm.hits: ")), "{lines:?}");
+    assert_eq!(lines[title - 1], "");
+    let end = title + lines[title..].iter().position(String::is_empty).unwrap();
+    let findings = &lines[title + 1..end];
+    let severities: Vec<&str> = findings.iter().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let is_severe = |word: &&&str| **word == "HIGH";
+    assert_eq!(severities.iter().take_while(is_severe).count(), 3, "one for each worm: {findings:?}");
+    assert_eq!(severities.iter().filter(is_severe).count(), 3);
+    assert!(
+        findings[0].contains("worm: Signature of a worm")
+            && findings[0].contains("[filter: vlan and tcp and host ")
+    );
+    assert!(findings.len() > 3 && findings.len() <= 21, "{findings:?}");
+    // Tables of findings are printed if they are asked for.
+    let ended =
+        run(["run", "-r", capture.to_str().unwrap(), "-m", "worm", "--stream", "findings"]).succeeds();
+    assert!(ended.text().starts_with("worm.findings: "), "{}", ended.text());
+    // With all rows, findings come as they are found.
+    let ended = run(["run", "-r", capture.to_str().unwrap(), "-m", "worm", "--rows", "all"]).succeeds();
+    assert_eq!(
+        ended.text().lines().filter(|line| line.starts_with("finding  ")).count(),
+        3,
+        "{}",
+        ended.text()
+    );
 }
 
 #[test]

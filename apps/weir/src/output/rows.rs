@@ -4,11 +4,13 @@ use crate::local_time;
 use crate::output::row_args::{FormatArg, RowArgs};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
+use weir_abi::finding::Severity;
 use weir_admission::{DeclaredStream, Manifest};
-use weir_rows::{CsvRows, FindingReader, JsonRows, RowTable, UtcOffset, utc};
+use weir_rows::{CsvRows, FindingReader, FindingRow, JsonRows, RowTable, UtcOffset, utc};
 use weir_session::Record;
-use weir_units::Escape as _;
+use weir_units::{Escape as _, Timestamp};
 
 /// The number of rows of each stream without `--rows`.
 const ROWS_DEFAULT: u64 = 10;
@@ -16,6 +18,11 @@ const ROWS_DEFAULT: u64 = 10;
 const STREAMS_MAX: usize = 3;
 /// The number of rows of the leading stream of each module, if there are more streams than [`STREAMS_MAX`].
 const ROWS_OF_LEADING: u64 = 5;
+
+/// The number of findings that are printed below the tables without `--rows`.
+const FINDINGS_DEFAULT: u64 = 20;
+/// The most findings that are printed below the tables.
+const FINDINGS_MAX: u64 = 1_000;
 
 /// Errors of the choice of streams.
 #[derive(Debug, thiserror::Error)]
@@ -53,10 +60,52 @@ pub struct RowOutput {
     last: Option<(usize, usize)>,
     /// Text that is not written yet.
     buffer: Vec<u8>,
+    /// The most severe findings, which are printed below the tables.
+    ranked: RankedFindings,
     /// The progress bar, which gives way to rows on the same terminal.
     bar: Option<ProgressBar>,
     /// True once the reader of standard output has closed it. Further rows are dropped.
     is_closed: bool,
+}
+
+/// The most severe findings of a run, the most severe first, and of equally severe ones the earliest.
+#[derive(Debug)]
+struct RankedFindings {
+    /// Each finding with its rank and its line.
+    lines: Vec<((Reverse<Severity>, Timestamp), String)>,
+    lines_max: u64,
+    /// All findings so far.
+    count: u64,
+}
+
+impl RankedFindings {
+    fn add(&mut self, finding: &FindingRow<'_>, line: impl FnOnce() -> String) {
+        self.count += 1;
+        let rank = (Reverse(finding.severity), finding.time);
+        let place = self.lines.partition_point(|(other, _)| *other <= rank);
+        if (place as u64) < self.lines_max {
+            self.lines.insert(place, (rank, line()));
+            self.lines.truncate(usize::try_from(self.lines_max).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Returns the lines with their title; empty without findings.
+    fn text(&self) -> String {
+        if self.count == 0 {
+            return String::new();
+        }
+        let mut text = "findings, the most severe first:\n".to_owned();
+        for (_, line) in &self.lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        let more = self.count - self.lines.len() as u64;
+        if more > 0 {
+            let more = weir_rows::text::with_commas(more);
+            text.push_str(&format!("… {more} more, --rows all or --out DIR\n"));
+        }
+        text
+    }
 }
 
 /// A printed stream.
@@ -143,12 +192,12 @@ impl RowOutput {
         bar: Option<ProgressBar>,
     ) -> Result<Self, StreamArgError> {
         let mut choice = RowChoice::new(args, prints || args.format.is_some(), ROWS_DEFAULT, modules)?;
-        if args.format.is_none()
-            && args.rows.is_none()
-            && args.streams.is_empty()
-            && choice.streams.len() > STREAMS_MAX
-        {
-            choice.streams.retain(|(_, stream)| *stream == 0);
+        choice.has_finding_lines = args.format.is_none() && args.streams.is_empty();
+        let has_findings =
+            |(module, stream): (usize, usize)| modules[module].1.streams[stream].has_findings();
+        let tables = choice.streams.iter().filter(|place| !has_findings(**place)).count();
+        if choice.has_finding_lines && args.rows.is_none() && tables > STREAMS_MAX {
+            choice.streams.retain(|place| place.1 == 0 || has_findings(*place));
             choice.rows_max = ROWS_OF_LEADING;
         }
         choice.is_interleaved |= is_interface;
@@ -206,6 +255,11 @@ impl RowOutput {
             is_interleaved: choice.is_interleaved,
             last: None,
             buffer: Vec::new(),
+            ranked: RankedFindings {
+                lines: Vec::new(),
+                lines_max: args.rows.map_or(FINDINGS_DEFAULT, |rows| rows.0.min(FINDINGS_MAX)),
+                count: 0,
+            },
             bar: bar.filter(|_| io::stdout().is_terminal()),
             is_closed: false,
         };
@@ -217,9 +271,9 @@ impl RowOutput {
         output
     }
 
-    /// Returns true if a table was printed.
+    /// Returns true if rows were printed as tables or lines.
     pub fn has_printed(&self) -> bool {
-        self.last.is_some()
+        self.last.is_some() || self.ranked.count > 0
     }
 
     /// Adds a row of the module with this index.
@@ -230,7 +284,9 @@ impl RowOutput {
             return;
         };
         stream.rows += 1;
-        if stream.rows > stream.rows_max || self.is_closed {
+        // Of findings, the most severe are printed rather than the first.
+        let is_ranked = !self.is_interleaved && matches!(stream.writer, RowWriter::Findings { .. });
+        if stream.rows > stream.rows_max && !is_ranked || self.is_closed {
             return;
         }
         match &mut stream.writer {
@@ -238,7 +294,9 @@ impl RowOutput {
             RowWriter::Csv(csv) => csv.push(&mut self.buffer, record),
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
             RowWriter::Findings { reader, label, offset, lines } => {
-                if let Some(finding) = reader.read(record) {
+                if let Some(finding) = reader.read(record).filter(|_| !self.is_interleaved) {
+                    self.ranked.add(&finding, || finding.line(label, *offset));
+                } else if let Some(finding) = reader.read(record) {
                     lines
                         .extend_from_slice(format!("finding  {}\n", finding.line(label, *offset)).as_bytes());
                 }
@@ -282,6 +340,12 @@ impl RowOutput {
                     self.print_count(module, stream);
                 }
             }
+        }
+        if !self.is_interleaved && self.ranked.count > 0 {
+            if self.last.is_some() {
+                self.buffer.push(b'\n');
+            }
+            self.buffer.extend_from_slice(self.ranked.text().as_bytes());
         }
         self.write()
     }
@@ -345,6 +409,7 @@ impl RowOutput {
         let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
         let title = match &row_stream.writer {
             RowWriter::Table { title, .. } => title.clone(),
+            RowWriter::Findings { .. } if !self.is_interleaved => return,
             RowWriter::Findings { label, .. } => format!("{label}.{}", weir_abi::finding::STREAM),
             RowWriter::Json(_) | RowWriter::Csv(_) => return,
         };
