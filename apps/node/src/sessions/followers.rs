@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn followed(chosen: &[&str]) -> (Follower, Following) {
-        let chosen: Vec<Name> = chosen.iter().map(|name| Name::new(*name).unwrap()).collect();
+        let chosen: Vec<Name> = chosen.iter().map(|name| Name::new(name).unwrap()).collect();
         let (queue, mut following) = Following::new();
         let follower = following.add(&queue, FollowedModule::default(), &streams(), &chosen).unwrap();
         (follower, following)

@@ -133,7 +133,7 @@ enum RowWriter {
     },
     /// Findings, each on a line of its own.
     Findings {
-        reader: FindingReader,
+        reader: Box<FindingReader>,
         label: String,
         offset: UtcOffset,
         /// Lines that are not printed yet.
@@ -228,9 +228,12 @@ impl RowOutput {
             let findings = FindingReader::of(manifest)
                 .filter(|reader| choice.has_finding_lines && usize::from(reader.stream()) == index);
             let writer = match (args.format, findings) {
-                (_, Some(reader)) => {
-                    RowWriter::Findings { reader, label: label.clone(), offset, lines: Vec::new() }
-                }
+                (_, Some(reader)) => RowWriter::Findings {
+                    reader: Box::new(reader),
+                    label: label.clone(),
+                    offset,
+                    lines: Vec::new(),
+                },
                 (Some(FormatArg::Json), None) => RowWriter::Json(JsonRows::new(label, declared, offset)),
                 (Some(FormatArg::Csv), None) => RowWriter::Csv(CsvRows::new(declared, offset)),
                 (Some(FormatArg::Table) | None, None) => RowWriter::Table {

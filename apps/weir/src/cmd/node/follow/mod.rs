@@ -110,8 +110,8 @@ fn run(
     events: &Receiver<Result<FollowEvent, ClientError>>,
     (rows, results): (&mut RowOutput, &mut FollowResults),
 ) -> Result<(), FollowError> {
-    let ends_with_reader = args.out.is_none() && args.report.is_none();
-    while !signals.interrupted.load(Ordering::Relaxed) && !(ends_with_reader && !has_reader()) {
+    let needs_no_reader = args.out.is_some() || args.report.is_some();
+    while !signals.interrupted.load(Ordering::Relaxed) && (needs_no_reader || has_reader()) {
         let mut next = match events.recv_timeout(CHECK_INTERVAL) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
