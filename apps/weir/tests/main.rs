@@ -8,6 +8,7 @@ mod captures;
 mod check;
 mod cli;
 mod control;
+mod cookbook;
 mod filters;
 mod follow;
 mod hostile;
