@@ -296,10 +296,10 @@ WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes
 
 /* ---- Bounded loops ------------------------------------------------------------------------------------------------- */
 
-/* weir runs a module without any checks if it can bound the cost of each call in advance. So every loop needs a visible limit:
- * a constant, a parameter that is read where it is used, the packet's cap_len or payload_len, or a field of 8 or 16 bits.
- * A loop without one, such as one that follows a list or a chain of headers, gets one by these two. They iterate at most `max`
- * times; one more iteration traps, which loses this packet:
+/* weir runs a module without a meter if it can bound each call in advance, and the bounds are within the limits. So every
+ * loop needs a visible limit: a constant, a parameter that is read right at the loop, the packet's cap_len or payload_len,
+ * or a field of 8 or 16 bits. A loop without one, such as one that follows a list of headers, gets one by these two. They
+ * iterate at most `max` times; one more iteration traps, which loses this packet (in weir_batch, the batch):
  *
  *     WEIR_FOR(64, uint32_t i = first; i != 0; i = next[i]) { ... }
  *     WEIR_WHILE(8, type == EXTENSION) { ... }

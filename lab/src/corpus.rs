@@ -169,16 +169,17 @@ pub fn build(sources: &[CorpusSource], levels: &[OptLevel]) -> Result<Corpus, La
     Ok(corpus)
 }
 
-/// The module of a source at a level, from the scratch folder if it was built before with the same `recipe`.
+/// The module of a source at a level, from the scratch folder if it was built before from the same `inputs`:
+/// the recipe and the toolchain.
 fn build_cached(
     source: &CorpusSource,
     level: OptLevel,
-    recipe: &str,
+    inputs: &str,
     options: &BuildOptions,
 ) -> Result<CorpusModule, LabError> {
     let name = source.module_name(level);
     let folder = paths::scratch().join("corpus/cache");
-    let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", source.text).as_bytes());
+    let key = xxh3_128(format!("{inputs}\n{MANIFEST}{CARGO}\n{name}\n{}", source.text).as_bytes());
     let path = folder.join(format!("{key:032x}.wasm"));
     let wasm = match std::fs::read(&path) {
         Ok(wasm) => wasm,
@@ -194,6 +195,7 @@ fn build_cached(
         }
     };
     let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes()).context(&name)?;
+    // The class matters only for prices, which are not measured for the corpus.
     let module =
         Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header, tables: Vec::new() };
     Ok(CorpusModule { source: source.name.clone(), lang: source.lang, level, module })

@@ -30,8 +30,8 @@ impl Tools {
         Self { path: set("PATH").unwrap_or_default(), clang: set("WEIR_CC"), rustc: set("WEIR_RUSTC") }
     }
 
-    /// Finds the C compiler that the settings name. Without a name, finds the first one with a WebAssembly target among clang-19,
-    /// which builds the shipped modules, clang, and clang-N, newest first.
+    /// Finds the C compiler that the settings name. Without a name, finds the first compiler with a WebAssembly target,
+    /// in this order: clang-19 (it builds the shipped modules); clang; clang-N, newest first.
     pub(crate) fn clang(&self) -> Result<Clang, BuildError> {
         let candidates = match &self.clang {
             Some(named) => self.find(named).into_iter().collect(),
@@ -55,8 +55,8 @@ impl Tools {
         Err(BuildError::NoClang { tried: tried.join(", ") })
     }
 
-    /// Finds the first linker among wasm-ld-19, which links the shipped modules, wasm-ld, wasm-ld-N, newest first, and wasm-ld
-    /// in the folder of the compiler `clang`.
+    /// Finds the first linker that exists, in this order: wasm-ld-19 (it links the shipped modules); wasm-ld;
+    /// wasm-ld-N, newest first; wasm-ld in the folder of the compiler `clang`.
     pub(crate) fn wasm_ld(&self, clang: Option<&Path>) -> Result<PathBuf, BuildError> {
         let beside =
             || Some(clang?.canonicalize().ok()?.parent()?.join("wasm-ld")).filter(|path| path.is_file());

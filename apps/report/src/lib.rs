@@ -33,7 +33,7 @@ use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
 use {weir_admission::Manifest, weir_session::Record};
 
-/// Bytes of an IP header with both addresses, of either version.
+/// Bytes from the start of an IP header that contain both addresses, for either version: the length of IPv6's header.
 const IP_HEADER_BYTES: usize = 40;
 /// The prefix ::ffff:0:0/96 of IPv4 addresses that are mapped into IPv6.
 const MAPPED_PREFIX: u128 = 0xffff << 32;

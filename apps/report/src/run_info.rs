@@ -5,7 +5,7 @@ use weir_units::{Bytes, Nanos, Timestamp};
 /// The capture and the run on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaptureInfo {
-    /// The name of the file or interface; `-` is standard input.
+    /// The name of the packets' origin: a file, `-` for standard input, an interface, or a session of a node.
     pub name: String,
     /// Packets read.
     pub packets: u64,
@@ -13,7 +13,7 @@ pub struct CaptureInfo {
     pub wire_bytes: u64,
     /// Timestamp of the first packet.
     pub start: Option<Timestamp>,
-    /// Time from the earliest packet to the latest.
+    /// Time from the first packet to the last; 0 if the last has an earlier timestamp.
     pub duration: Nanos,
     /// A message if the capture ends in the middle of a record.
     pub truncated: Option<String>,

@@ -14,8 +14,8 @@ pub const CALIBRATION_BYTES_MAX: usize = 4096;
 /// The assumed time of 1000 units of fuel, in ns, on a machine that was not measured. It is typical of processors of
 /// the 2020s.
 const ASSUMED_NANOS: u64 = 250;
-/// The longest plausible time of 1000 units of fuel, in ns. At this speed an addition takes a microsecond. A longer time
-/// is an error of measurement.
+/// The longest plausible time of 1000 units of fuel, in ns. At this speed a unit of fuel takes a microsecond. A longer
+/// time is an error of measurement.
 const NANOS_MAX: u64 = 1_000_000;
 /// The longest name of a processor, in characters.
 const PROCESSOR_MAX: usize = 80;
@@ -102,7 +102,8 @@ impl Calibration {
     /// Reads the text that [`to_toml`](Self::to_toml) writes.
     ///
     /// # Errors
-    /// A [`CalibrationError`] if the file was edited, or belongs to another version of weir.
+    /// A [`CalibrationError`] if the text is too long or of another form, has implausible times, or is for another
+    /// version of the cost table.
     pub fn parse(text: &str) -> Result<Self, CalibrationError> {
         if text.len() > CALIBRATION_BYTES_MAX {
             return Err(CalibrationError::TooLong(text.len()));

@@ -33,7 +33,7 @@ pub struct SubFlows {
 impl SubFlows {
     /// Creates a distribution by these fields to `queues` queues; 0 counts as 1. The order of the fields does not
     /// matter. Each `key` gives another distribution, so with a random key a sender cannot choose the flows that share
-    /// its queue.
+    /// its sub-flow.
     pub fn new(fields: &[KeyField], queues: u16, key: u64) -> Self {
         let mut fields = fields.to_vec();
         fields.sort_unstable();

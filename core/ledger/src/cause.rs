@@ -1,4 +1,5 @@
-//! Causes of loss. Every packet, record or message of a session that is not delivered is counted under one cause.
+//! Causes of loss. Every packet, record or message of a session that is not delivered is counted under one cause. One
+//! cause, `frame-limit`, counts packets that were delivered to a module and could not be kept.
 //!
 //! Packets that the kernel drops before weir reads them belong to no session: they are counted for the interface. Ticks
 //! are not lost: a late tick tells the module the number of periods that have passed. A call that a full service refuses
@@ -62,7 +63,7 @@ macro_rules! causes {
 }
 
 causes! {
-    /// The interface was down or gone.
+    /// Not sent: the interface was down or gone.
     InterfaceDown = "interface-down", Packet;
     /// The channel's queue was full.
     QueueFull = "queue-full", Packet;
@@ -73,11 +74,11 @@ causes! {
     ReaderEnded = "reader-ended", Packet;
     /// The packet was in a queue when the session was closed or the module was unloaded.
     Closed = "closed", Packet;
-    /// The core was overloaded: modules lose packets in the order of their shed priority.
+    /// The core was overloaded: sessions without a reservation lose packets in the order of their shed priority.
     Shed = "shed", Packet;
     /// There was no memory for the packet: the memory for packets or the session's reservation was used up.
     NoMemory = "no-memory", Packet;
-    /// The packet could not be kept, because the module already keeps as many packets as allowed.
+    /// The packet was delivered but not kept, because the session's modules keep as many packets as the session may.
     FrameLimit = "frame-limit", Packet;
     /// The packet is a fragment of a datagram that was never completed.
     Reassembly = "reassembly", Packet;

@@ -123,7 +123,7 @@ impl RowTable {
 
 /// Returns the width of a text in columns of the terminal.
 fn display_width(text: &str) -> usize {
-    // Widths of other characters come from a table.
+    // `width` looks up each character, which takes longer.
     if text.is_ascii() { text.len() } else { text.width() }
 }
 

@@ -93,7 +93,7 @@ impl TryFrom<u32> for LinkType {
     }
 }
 
-/// The metadata that a capture provides for one packet.
+/// The metadata that a source provides for one packet, and the packet's address in a module's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The time stamp.

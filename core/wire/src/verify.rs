@@ -60,14 +60,15 @@ impl HeaderVisitor for ChecksumVisitor {
 /// - a UDP checksum of 0 over IPv4, which means that the sender computed none
 /// - a checksum over another destination address than that of the IP header (source routes, routing headers with
 ///   segments left)
+/// - a checksum of a header inside a tunnel
 ///
 /// # Errors
 ///
-/// The first wrong checksum, from the outermost header on.
+/// The first wrong checksum: that of the outermost IP header, or else that of the header above it.
 pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum> {
     let Some(meta) = Meta::from_descriptor(descriptor) else { return Ok(()) };
     let (mut reparsed, mut visitor) = (Descriptor::default(), ChecksumVisitor::default());
-    // All captured bytes always suffice.
+    // `walk` fails only if it needs more captured bytes than it gets, and it gets all of them.
     if walk(packet, &meta, &mut reparsed, &mut visitor).is_err() {
         return Ok(());
     }

@@ -1,11 +1,12 @@
 //! Preprocessing of a channel's packets before a module reads them: checksum validation, reassembly, and views.
 //!
 //! Preprocessing runs on the module's core and in the budget of its virtual CPU, so it costs other sessions nothing.
-//! Datagrams are reassembled in memory of the module; the module cannot access their fragments.
+//! Datagrams are reassembled in memory of the host, and only complete ones are copied to memory that the module can
+//! read.
 //!
-//! Views come last, because checksums cover packets as they were received, and a fragment's content has no view
-//! before the datagram is complete. With a view, the module has memory of its own, and cannot access the
-//! channel's memory.
+//! Views come last, because checksums cover packets as they were received, and because a view needs the headers of the
+//! whole datagram, which later fragments do not have. With reassembly or a view, the module reads copies in an arena of
+//! its own, and cannot access the channel's memory.
 
 use crate::plan::ChannelPlanCounters;
 use crate::queue::{PacketQueue, QueueEntry};
@@ -39,8 +40,9 @@ pub struct Preprocessor {
     verifies: bool,
     /// The reassembler; `None` if datagrams are not reassembled.
     reassembly: Option<Box<ReassemblyState>>,
-    /// Memory of the module, if the module does not access the memory of the channel.
-    module_memory: Option<Box<Selection>>,
+    /// The module's own copies of packets: a selection with one reader. `None` if packets are neither reassembled nor
+    /// shown through a view; then the module reads the memory of the channel.
+    own_copies: Option<Box<Selection>>,
     /// The reservations of the memory used here, held for its lifetime.
     _reserved: Box<dyn Any + Send>,
     counters: Arc<ChannelPlanCounters>,
@@ -62,8 +64,9 @@ pub struct PreprocessConfig {
 }
 
 impl Preprocessor {
-    /// Creates the preprocessing that a channel requests, followed by the view stages `stages`. Memory for views is
-    /// taken from the quota `waiting`, if there is one. The preprocessor holds `reserved` for its lifetime.
+    /// Creates the preprocessing that a channel requests, followed by the view stages `stages`. The memory of the
+    /// module's own copies is taken from `packet_quota`, if there is one. The preprocessor holds `reserved`, the
+    /// reservations of other memory, for its lifetime.
     ///
     /// # Errors
     ///
@@ -72,12 +75,12 @@ impl Preprocessor {
         config: PreprocessConfig,
         counters: &Arc<ChannelPlanCounters>,
         stages: &[ViewStage],
-        waiting: Option<&Arc<MemoryQuota>>,
+        packet_quota: Option<&Arc<MemoryQuota>>,
         reserved: Box<dyn Any + Send>,
     ) -> io::Result<Self> {
         let has_own_memory = config.fragments.is_some() || !stages.is_empty();
-        let module_memory =
-            if has_own_memory { Some(Box::new(Self::selection(stages, waiting)?)) } else { None };
+        let own_copies =
+            if has_own_memory { Some(Box::new(Self::selection(stages, packet_quota)?)) } else { None };
         let reassembly = config.fragments.map(|bytes| {
             let limits = ReassemblyLimits { bytes, ..ReassemblyLimits::default() };
             let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
@@ -87,7 +90,7 @@ impl Preprocessor {
         Ok(Self {
             verifies,
             reassembly,
-            module_memory,
+            own_copies,
             _reserved: reserved,
             counters,
             packet,
@@ -96,10 +99,10 @@ impl Preprocessor {
         })
     }
 
-    fn selection(stages: &[ViewStage], waiting: Option<&Arc<MemoryQuota>>) -> io::Result<Selection> {
+    fn selection(stages: &[ViewStage], packet_quota: Option<&Arc<MemoryQuota>>) -> io::Result<Selection> {
         let selection = Selection::with_views(stages.to_vec())?;
-        match waiting {
-            Some(room) => selection.with_quota(room),
+        match packet_quota {
+            Some(quota) => selection.with_quota(quota),
             None => Ok(selection),
         }
     }
@@ -111,12 +114,12 @@ impl Preprocessor {
 
     /// The number of packets transformed so far; `None` if there is no view.
     pub fn transformed(&self) -> Option<Arc<AtomicU64>> {
-        self.module_memory.as_ref()?.transformed().cloned()
+        self.own_copies.as_ref()?.transformed().cloned()
     }
 
     /// The ring of descriptors that the module maps; `None` if it is the channel's.
     pub fn descriptors(&self) -> Option<&DescriptorRing> {
-        self.module_memory.as_ref().map(|memory| memory.descriptors())
+        self.own_copies.as_ref().map(|memory| memory.descriptors())
     }
 
     /// Returns true if packets were taken from the queue and not passed to the module yet.
@@ -146,8 +149,9 @@ impl Preprocessor {
         lost
     }
 
-    /// The next packets for the module, at most `packets_max`. Processes at least one packet, and further packets while
-    /// `time_left` returns more than zero. `None` if the queue is empty or the time is used up.
+    /// The next packets for the module, at most `packets_max`. If an earlier call left packets that are ready, returns
+    /// them. Otherwise processes at least one packet, and further packets while `time_left` returns more than zero.
+    /// `None` if the queue is empty or the time is used up.
     pub fn next(
         &mut self,
         queue: &PacketQueue,
@@ -168,8 +172,7 @@ impl Preprocessor {
 
     /// Processes packets of an entry while there is time, and keeps the others.
     fn prepare(&mut self, mut entry: QueueEntry, time_left: &dyn Fn() -> Nanos) -> Option<QueueEntry> {
-        let mut builder =
-            self.module_memory.as_mut().and_then(|memory| memory.begin(entry.packets() as usize));
+        let mut builder = self.own_copies.as_mut().and_then(|memory| memory.begin(entry.packets() as usize));
         let (block, position, is_moved) = (Arc::clone(&entry.block), entry.position, entry.is_moved);
         let mut valid = 0_u64;
         while entry.mask != 0 {
@@ -180,7 +183,7 @@ impl Preprocessor {
             block.copy_packet(index, &mut self.packet);
             if self.has_valid_checksums(&descriptor) {
                 valid |= 1 << bit;
-                if self.module_memory.is_some() {
+                if self.own_copies.is_some() {
                     self.copy_to_module(&descriptor, builder.as_mut());
                 }
             }
@@ -194,7 +197,7 @@ impl Preprocessor {
             let counted = std::mem::replace(&mut reassembly.counted, reassembly.reassembler.counters());
             self.counters.reassembly.add(&counted, &reassembly.counted);
         }
-        let Some(memory) = &mut self.module_memory else {
+        let Some(memory) = &mut self.own_copies else {
             return (valid != 0).then_some(QueueEntry { block, batch, mask: valid, position, is_moved });
         };
         let block = Arc::new(memory.end(builder?)?);
@@ -212,9 +215,9 @@ impl Preprocessor {
         bad.is_none()
     }
 
-    /// Copies a complete packet, or a datagram that this packet completes, to the module's memory.
+    /// Copies a complete packet, or a datagram that this packet completes, for the module.
     fn copy_to_module(&mut self, descriptor: &Descriptor, builder: Option<&mut BlockBuilder>) {
-        let Some(memory) = &mut self.module_memory else { return };
+        let Some(memory) = &mut self.own_copies else { return };
         let reassembled = match &mut self.reassembly {
             Some(reassembly) => reassembly.reassembler.put(&self.packet, descriptor),
             None => Reassembled::NoFragment,

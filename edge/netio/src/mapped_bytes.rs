@@ -25,8 +25,8 @@ impl<'a> MappedBytes<'a> {
     ///
     /// # Safety
     ///
-    /// The `end - start` bytes from `base` on must be mapped and readable for `'a`. They may change meanwhile, and
-    /// their file may lose them if [`crate::watch`] covers them.
+    /// The `end - start` bytes from `base` on must be mapped and readable for `'a`. They may change meanwhile. If their
+    /// file can be truncated, [`crate::watch`] must cover them.
     pub(crate) unsafe fn new(base: *const u8, start: u64, end: u64, guest_base: u32) -> MappedBytes<'a> {
         MappedBytes { base, start, end, guest_base, memory: PhantomData }
     }
@@ -72,8 +72,8 @@ impl<'a> MappedBytes<'a> {
     /// Copies the `wanted` bytes from `offset` on, at most `N`, into `head`; bytes behind them may be copied, too.
     /// Returns the number of wanted bytes; 0 if they are not all mapped.
     ///
-    /// Copies have a constant length if possible, which is faster. The second cache line of a short packet is not
-    /// read, as it may not be in the cache.
+    /// Copies have a constant length if possible, which is faster. Of a short packet only the first 64 bytes are read,
+    /// as the bytes behind them may not be in the cache.
     #[inline(always)]
     pub(crate) fn peek<const N: usize>(
         &self,
@@ -84,7 +84,7 @@ impl<'a> MappedBytes<'a> {
         let wanted = wanted.min(N);
         if self.holds(offset, offset.saturating_add(N as u64)) {
             let first = const { if N < LINE { N } else { LINE } };
-            // SAFETY: N readable bytes by the check above, of which `first` is at most all; `head` has space for N.
+            // SAFETY: N bytes are readable by the check above, and `head` has space for N; `first` is at most N.
             unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), first) };
             if wanted > first {
                 // SAFETY: as above, for the rest of the N bytes.
@@ -97,7 +97,7 @@ impl<'a> MappedBytes<'a> {
         if !self.holds(offset, offset.saturating_add(wanted as u64)) {
             return 0;
         }
-        // SAFETY: `wanted` readable bytes by the check above; `head` has space for N, which is at least that.
+        // SAFETY: `wanted` bytes are readable by the check above; `head` has space for N, which is at least `wanted`.
         unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), wanted) };
         wanted
     }

@@ -2,8 +2,8 @@
 //! programs stay unchanged.
 //!
 //! A node holds a lock beside the socket (`PATH.lock`) as long as the socket exists, so that of several nodes started at
-//! the same path only one continues. A socket is removed only if no server answers on it (ECONNREFUSED), and the file at
-//! the path is still the one to which the connection was tried.
+//! the same path only one continues. An earlier socket at the path is removed only if no server answers on it
+//! (ECONNREFUSED), and the file at the path is still the one to which the connection was tried.
 
 use crate::lock::Locked;
 use crate::private::{self, PrivateError};
@@ -44,15 +44,16 @@ pub enum SocketError {
         /// The reason.
         source: PrivateError,
     },
-    /// The path names another kind of file, which is the value.
+    /// The path names a file that is not a socket. The value is the kind of the file.
     #[error("there is a {0}, not a socket: it was left as it is; move it away, or name another `socket`")]
     Taken(&'static str),
-    /// A server accepted a connection to the socket at the path.
-    #[error("another node is running here, or another server: a connection to the socket was accepted")]
+    /// A server listens on the socket at the path.
+    #[error("another node is running here, or another server: it listens on the socket")]
     Answered,
-    /// The path names a socket to which a client of a node cannot connect.
+    /// The path names a socket that is not stale, but to which a client of a node cannot connect: for instance a
+    /// datagram socket, or one to which this process may not connect.
     #[error(
-        "there is a socket that cannot be connected to as a node's: it was left as it is; remove it, or name another `socket` ({0})"
+        "there is a socket that is not a node's, or to which this process may not connect: it was left as it is; remove it, or name another `socket` ({0})"
     )]
     Foreign(io::Error),
     /// Other programs keep binding and removing sockets at the path.
@@ -129,7 +130,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_folder(folder)?;
     }
-    // Checked first, so that a mistaken path leaves no lock beside it.
+    // Checked first, so that the path of another kind of file leaves no lock beside it.
     refuse_other_files(path)?;
     let lock = Lock::take(path)?;
     let address = Address::from_path(path)?;

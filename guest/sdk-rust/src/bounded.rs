@@ -2,10 +2,10 @@
 
 /// Adds `.bounded::<MAX>()` to every iterator.
 ///
-/// weir runs a module without any checks if it can bound the cost of each call in advance. So every loop needs a
-/// visible limit: a constant, a parameter that is read where it is used, the length of the packet or of a slice of it,
-/// or a field of 8 or 16 bits. A loop without one, such as one that follows a list or a chain of headers, gets a
-/// limit by this method:
+/// weir runs a module without a meter if it can bound each call in advance, and the bounds are within the limits. So
+/// every loop needs a visible limit: a constant, a parameter that is read right at the loop, the length of the packet
+/// or of a slice of it, or a field of 8 or 16 bits. A loop without one, such as one that follows a list or a chain of
+/// headers, gets a limit by this method:
 ///
 /// ```
 /// use weir_guest::BoundedIterator;
@@ -20,7 +20,7 @@
 /// ```
 pub trait BoundedIterator: Iterator + Sized {
     /// Returns an iterator over the same items. If there are more than `MAX` items, the next one ends the call, and the
-    /// module loses the packet of this call.
+    /// module loses the packet of this call; in `weir_batch` it loses the batch.
     #[inline(always)]
     fn bounded<const MAX: u32>(self) -> Bounded<Self, MAX> {
         Bounded { items: self, begun: 0 }

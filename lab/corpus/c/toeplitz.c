@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * The Toeplitz hash over addresses and ports, bit by bit: in software for receive-side scaling.
+ * The Toeplitz hash of receive-side scaling over addresses and ports, computed bit by bit.
  */
 #include "weir.h"
 #include "module.h"

@@ -1,6 +1,6 @@
-//! The functions `weir_host_*` for natively built modules. They do the same work as the sandbox's host functions, with the
-//! same libraries, but without pointer checks, copies and limits. One limit is kept: that of the frames that a tick
-//! sends, because the behaviour of a greedy sender depends on it.
+//! The functions `weir_host_*` for natively built modules. They do the same work as the sandbox's host functions, with
+//! the same libraries, but without pointer checks, and without the limits on the records, patches and frames for a
+//! packet. The limit on the frames that a tick sends is kept, because the behaviour of a greedy sender depends on it.
 
 use super::Space;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
@@ -46,7 +46,7 @@ pub(super) struct HostTable {
 pub(super) enum Phase {
     Start,
     Packets,
-    /// A tick or its stop.
+    /// A call of `weir_tick` or `weir_stop`.
     Periodic,
 }
 
@@ -60,6 +60,7 @@ struct KeptSlot {
 
 /// The state of one natively built module's host.
 pub(super) struct Host<'a> {
+    /// The addresses that the module sees: packets, descriptors, and the area for strings that rows point to.
     pub(super) space: &'a Space,
     pub(super) manifest: Manifest,
     pub(super) values: Vec<ParameterValue>,
@@ -82,7 +83,7 @@ pub(super) struct Host<'a> {
     /// The indices of free slots in `kept`.
     free: Vec<usize>,
     patterns: Vec<Patterns>,
-    /// The used bytes of the area for strings.
+    /// The used bytes of the area of `space` for strings that rows point to.
     strings_used: usize,
 }
 
@@ -291,7 +292,7 @@ unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, le
 /// Computes a digest, then writes it, as `bytes` and `to` may overlap.
 ///
 /// # Safety
-/// A digest of this algorithm fits at `to`, and `bytes` is not used after that.
+/// A digest of this algorithm fits at `to`. The caller does not use `bytes` after this call, which may overwrite them.
 unsafe fn digest_by<D: Digest>(bytes: &[u8], to: *mut u8) -> i32 {
     let digest = D::digest(bytes);
     // SAFETY: by the promise of the caller; the digest is in other memory than `to`.
@@ -327,6 +328,7 @@ unsafe extern "C" fn param_bytes(context: *mut c_void, index: u32, to: *mut u8, 
     i32::try_from(bytes.len()).unwrap_or(i32::MAX)
 }
 
+/// Copies a string into the area for strings that rows point to. Returns its 32-bit address, or 0 if the area is full.
 unsafe extern "C" fn address(context: *mut c_void, bytes: *const u8, len: u32) -> u32 {
     // SAFETY: as in `emit`.
     let (host, bytes) = unsafe { (host(context), module_bytes(bytes, len)) };

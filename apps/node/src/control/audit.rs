@@ -3,9 +3,9 @@
 //! A completed change, and the refusal of a module, has an entry of its own at once, up to a number per minute. All
 //! other decisions (queries, refusals, and changes beyond that number) have one entry per kind and minute, with a
 //! count. Decisions are of one kind if requester, credential, request, outcome and reason are equal. The number of
-//! kinds per minute is limited for all holders under one grant of a root, and for all strangers together. Decisions of
-//! further kinds are only counted, in one entry ([`LedgerEvent::Unlisted`]). So a flood of refusals does not fill the
-//! disk. A *stranger* is a peer without a valid credential.
+//! kinds per minute is limited for each party of holders, and for all strangers together. Decisions of further kinds
+//! are only counted, in one entry ([`LedgerEvent::Unlisted`]). So a flood of refusals does not fill the disk. A
+//! *stranger* is a peer without a valid credential.
 
 use crate::control::authority::{Requester, SessionOwner, delegation_chain, in_ledger};
 use crate::control::protocol::{ControlRequest, Reply};
@@ -18,8 +18,8 @@ use weir_units::{Nanos, Timestamp};
 
 /// The time for which repeated decisions share an entry.
 const MINUTE: Nanos = Nanos(60 * Nanos::SECOND.0);
-/// Maximum number of kinds of decisions with entries in a minute, for one party: all holders under one grant of a
-/// root, or the operator.
+/// Maximum number of kinds of decisions with entries in a minute, for one party: the operator, or all holders whose
+/// [delegation chains](delegation_chain) have the same first identifier.
 const PARTY_KINDS_MAX: usize = 32;
 /// Maximum number of changes of one party with entries of their own in a minute.
 const CHANGES_MAX: usize = 128;

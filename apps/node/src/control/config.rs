@@ -92,8 +92,9 @@ pub struct NodeConfig {
     /// Memory that all sessions together can reserve.
     #[serde(with = "quantity::text")]
     pub memory: Bytes,
-    /// Memory for packets that wait for the modules of credential holders, in addition to `memory`. Each party, all
-    /// holders under one grant of a root, gets at most a quarter. Packets for the operator's sessions are not limited.
+    /// Memory for packets that wait for the modules of credential holders, in addition to `memory`. Each party gets at
+    /// most a quarter: all holders under one grant of a root, or under one root that the policy limits. Packets for the
+    /// operator's sessions are not limited.
     #[serde(with = "quantity::text")]
     pub packet_memory: Bytes,
 }

@@ -1,5 +1,5 @@
-//! The preprocessing that a channel requests for its packets: checksum validation, reassembly and sub-flows. Contains
-//! the checks of these settings against the channel's view.
+//! The preprocessing (checksum validation, reassembly) and the sub-flows that a channel requests for its packets.
+//! Contains the checks of these settings against the channel's view.
 
 use crate::control::bounded_list;
 use crate::control::spec::{ChannelSpec, MappedPackets, QUEUE_USUAL};
@@ -24,11 +24,11 @@ pub enum Checksum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
-    /// Fields that all packets of a sub-flow have in common.
+    /// Fields by whose values packets are divided. Packets with equal fields are in one sub-flow.
     #[serde(deserialize_with = "bounded_list::list")]
     pub by: Vec<ShardField>,
-    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several sub-flows can share a
-    /// queue.
+    /// Number of sub-flows, each with a queue. A keyed hash of the fields chooses the sub-flow of a packet, so packets
+    /// with different fields can be in one sub-flow.
     pub queues: u16,
 }
 
@@ -52,7 +52,7 @@ pub enum ShardField {
 }
 
 impl SubFlowSpec {
-    /// Returns the fields for the classifier.
+    /// Returns the fields as [`weir_demux::SubFlows`] takes them.
     pub fn fields(&self) -> Vec<KeyField> {
         let field = |field: &ShardField| match field {
             ShardField::SrcAddr => KeyField::Source,
@@ -66,7 +66,7 @@ impl SubFlowSpec {
     }
 }
 
-/// An invalid setting: its key, the given value, and the allowed values.
+/// An invalid setting: its key, the given value, and the allowed values. For a table, `given` stands for the value.
 type InvalidSetting = (&'static str, String, String);
 
 impl ChannelSpec {
@@ -113,7 +113,7 @@ impl ChannelSpec {
             let wanted = format!(
                 "left out where its packets are shown by a view (`{view}`) and are preprocessed (`checksum`, `reassemble`): sub-flows would reveal hidden fields"
             );
-            return Err(("subflows", "there".to_owned(), wanted));
+            return Err(("subflows", "given".to_owned(), wanted));
         }
         if let Some(target) = &self.forward {
             let wanted = format!(

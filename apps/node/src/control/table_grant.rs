@@ -1,4 +1,5 @@
-//! Grants in a session's description of named tables, which its modules may read or publish.
+//! The table grants of a session's specification: named tables of the node that the session's modules may read or
+//! publish. They are no grants of a credential.
 
 use crate::control::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
@@ -38,6 +39,7 @@ impl SessionSpec {
     /// published under two local names.
     pub(crate) fn check_tables(&self) -> Result<(), SpecError> {
         distinct(&self.name, "readable table", self.read.iter().map(|grant| &grant.local))?;
+        // An *own table* is a published table by its local name.
         distinct(&self.name, "own table", self.publish.iter().map(|grant| &grant.local))?;
         distinct(&self.name, "published table", self.publish.iter().map(|grant| &grant.table))
     }

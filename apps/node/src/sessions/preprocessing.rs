@@ -1,4 +1,5 @@
-//! The preprocessor of a module (checksum validation, reassembly, views), in memory from its session's reservation.
+//! The preprocessor of a module (checksum validation, reassembly, views). Its memory for fragments and for the tables
+//! of views is from the session's reservation.
 
 use crate::control::spec::{ChannelSpec, Checksum};
 use crate::sessions::error::NodeError;
@@ -42,14 +43,16 @@ pub(crate) fn reassembly_memory(
     }
 }
 
-/// Creates the preprocessor of a module on this channel, or returns `None` if the channel needs none. `fragments` is
-/// the memory for waiting fragments, `view_tables` the memory for the tables of the view stages, and `waiting` the limit on
-/// the memory of waiting packets.
+/// Creates the preprocessor of a module on this channel, or returns `None` if the channel needs none.
+///
+/// `fragments` is the memory for waiting fragments. `view_tables` is the memory for the tables in which the channel's
+/// views keep pseudonymised addresses. `packet_quota` limits the memory for the copies of packets that the preprocessor
+/// makes; it is the quota of the holder's party, and `None` for the operator.
 pub(crate) fn for_channel(
     channel: &SessionChannel,
     fragments: Option<HeldMemory>,
     view_tables: HeldMemory,
-    waiting: Option<&Arc<MemoryQuota>>,
+    packet_quota: Option<&Arc<MemoryQuota>>,
 ) -> io::Result<Option<Preprocessor>> {
     if !channel.spec.is_preprocessed() {
         return Ok(None);
@@ -57,7 +60,7 @@ pub(crate) fn for_channel(
     let verifies = channel.spec.checksum == Some(Checksum::Verify);
     let requested = PreprocessConfig { verifies, fragments: fragments.as_ref().map(HeldMemory::bytes) };
     let reserved = Box::new((fragments, view_tables));
-    Preprocessor::new(requested, &channel.counters, &channel.stages, waiting, reserved).map(Some)
+    Preprocessor::new(requested, &channel.counters, &channel.stages, packet_quota, reserved).map(Some)
 }
 
 /// Returns the maximum fuel for preprocessing one packet of a channel with this number of view stages; `None` without

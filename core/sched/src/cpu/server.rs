@@ -5,13 +5,16 @@
 //! (Rajkumar et al., "Resource Kernels", MMCN 1998).
 //!
 //! The original postpones the deadline at once. A server alone on a core then moves its deadline so far ahead that it
-//! gets no time when other servers have work again. Here, time beyond the slice is spare time and changes neither
-//! budget nor deadline.
+//! gets no time when other servers have work again. Here, a run that starts when the slice is used up is spare time,
+//! and changes neither budget nor deadline. A run that starts within the slice and exceeds the budget is debited in
+//! full.
+//!
+//! Points in time are on the *reservation clock*, which lags wall time by `set_back` ([`super::CoreScheduler`]).
 //!
 //! - **Periods** follow one another without a gap as long as there is work. In each period the server has its slice,
 //!   less what earlier runs took beyond their budgets.
-//! - **Paid for.** A time t pays for t * slice / period of use: the reserved rate. All use so far is *paid for* from
-//!   `end - budget * period / slice` on.
+//! - **Paid for.** In a time t the server earns t * slice / period of use, the reserved rate. All use so far is *paid
+//!   for* once the server has earned as much as it has used: at the time `end - budget * period / slice`.
 //! - **Waking up.** The condition for a new period is that of the paper, `budget >= (end - now) * slice / period`: all
 //!   use so far is paid for. The new period has a whole slice. A wake-up before that time keeps the remaining budget,
 //!   and no new budget comes before the old period's end. One point differs from the paper: the kept budget gets a
@@ -21,9 +24,8 @@
 //! - **Lateness.** A period whose slice is not used up at its end, because time was stolen, is missed. It continues
 //!   under its deadline until the slice is used up; the next period starts where it should have started. If the
 //!   earliest deadline passed more than [`super::CoreConfig::lateness_max`] ago, the reservation clock is set back for
-//!   all servers at once ([`super::CoreScheduler`]). So all servers lose the same fraction of their reservations; if
-//!   each server forfeited time by itself, long periods would be favoured. In this file `now` is the time on the
-//!   reservation clock, and `set_back` is the time by which that clock lags wall time.
+//!   all servers at once. So all servers lose the same fraction of their reservations; if each server forfeited time by
+//!   itself, long periods would be favoured.
 
 use super::reservation::DebitKind;
 use super::stats::Stats;
@@ -33,15 +35,16 @@ use super::stats::Stats;
 pub(super) struct Server {
     period: u64,
     slice: u64,
-    /// The rest of the slice; if negative, the debt to the next slice.
+    /// The rest of the slice; if negative, the debt to later slices.
     budget: i64,
     /// The end of the present period, and the earliest start of the next.
     end: u64,
     /// The deadline while there is budget.
     deadline: u64,
-    /// The value of `set_back` when the present period started or resumed.
+    /// The value of `set_back` at the latest start of a period, wake-up or sleep.
     set_back: u64,
-    /// True if there has been work at all times since the present period started.
+    /// True if there has been work at all times since the present period started, and the period has not been counted
+    /// as served or missed yet.
     worked_throughout: bool,
 }
 
@@ -68,19 +71,21 @@ impl Server {
         self.deadline
     }
 
-    /// The time from which all use so far is paid for (see [`self`]), debts included, rounded up to whole periods.
+    /// The time from which all use so far is paid for (see the module's documentation), debts included, rounded up to
+    /// whole periods.
     pub(super) fn fully_paid_at(&self) -> u64 {
         let debt = u64::try_from(self.budget.saturating_neg()).unwrap_or(0);
         self.end.saturating_add(debt.div_ceil(self.slice).saturating_mul(self.period))
     }
 
-    /// Sets other terms. They take effect with the next period.
+    /// Sets other terms, at once. To be called when the present period is over or its use is paid for.
     pub(super) fn set_terms(&mut self, period: u64, slice: u64) {
         (self.period, self.slice) = (period, slice);
         self.budget = self.budget.min(signed(slice));
     }
 
-    /// Returns true if all use so far is paid for (see [`self`]), so that a new period may start at once.
+    /// Returns true if all use so far is paid for (see the module's documentation), so that a new period may start at
+    /// once.
     pub(super) fn is_paid(&self, now: u64) -> bool {
         let ahead = i128::from(self.end) - i128::from(now);
         i128::from(self.budget) * i128::from(self.period) >= ahead * i128::from(self.slice)
@@ -109,8 +114,8 @@ impl Server {
         if self.worked_throughout && self.has_budget() && self.is_over(now, set_back) {
             stats.periods_missed += 1;
         }
-        // The set-backs prolonged the present period in wall time, and there was work all that time. So each whole
-        // period in it is missed.
+        // Since `self.set_back` was stored there was work at all times, and the clock has been set back by the
+        // difference. Each whole period in that difference is missed.
         let passed = (set_back - self.set_back) / self.period;
         stats.periods += passed;
         stats.periods_missed += passed;
@@ -186,8 +191,8 @@ impl Server {
         stats.periods += 1;
     }
 
-    /// Returns true if the present period has ended on the reservation clock without the set-backs since the period
-    /// started. Periods are served or missed by this time, which runs like wall time.
+    /// Returns true if the present period would have ended by now, had the clock not been set back since
+    /// `self.set_back` was stored. This decides whether the period is served or missed.
     fn is_over(&self, now: u64, set_back: u64) -> bool {
         now.saturating_add(set_back - self.set_back) > self.end
     }
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_that_others_took_are_missed_also_if_the_first_of_them_started_without_work() {
+    fn set_backs_count_as_missed_periods_also_after_an_early_wake_up() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
@@ -317,7 +322,10 @@ mod tests {
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
         server.spend(9, 150, 0, &mut stats);
-        assert_eq!(stats.periods_missed, 0, "a period is missed only once it is over");
+        assert_eq!(
+            stats.periods_missed, 0,
+            "a late period is counted as missed when its slice is used up, not before"
+        );
         // At 420 of wall time the clock had been set back by 220.
         server.spend(1, 200, 220, &mut stats);
         assert_eq!((stats.periods_served, stats.periods_missed), (0, 1));

@@ -15,7 +15,7 @@ impl Credential {
     /// of bytes. [`Credential::verify`] then checks the signatures and the statements.
     ///
     /// # Errors
-    /// Fails with a [`CredentialRefusal`] that depends neither on keys nor on the time.
+    /// Fails with a [`CredentialRefusal`] that depends on the bytes only, and neither on trusted keys nor on the time.
     pub fn parse(bytes: &[u8]) -> Result<Self, CredentialRefusal> {
         if bytes.len() > CREDENTIAL_BYTES_MAX {
             return Err(CredentialRefusal::TooLong(bytes.len()));

@@ -12,15 +12,16 @@ use weir_units::Bytes;
 
 /// A transformation of packets under a [`PacketView`].
 ///
-/// Headers are copied one by one as the parser reports them, each without its hidden fields. Unknown options and
-/// extension headers are zeroed under every view but `all`. After the last header:
+/// Headers are copied one by one as the parser reports them, each without its hidden fields. Under every view but
+/// `all`, unknown options are replaced by padding, and the contents of unknown extension headers are zeroed. After the
+/// last header:
 ///
 /// - Payload is copied as far as the view shows payload.
 /// - Bytes that the parser does not understand are not copied if the view hides header fields, because they may
 ///   contain such fields.
 /// - If the view hides only payload, bytes that the parser does not understand count as payload. Behind a known
-///   transport protocol they are copied as far as the view shows payload. Otherwise they are copied only if all of
-///   them are captured and visible, because a checksum among them cannot be recomputed.
+///   transport protocol they are copied as far as the view shows payload. Elsewhere they can contain a checksum over
+///   all of them, which cannot be recomputed. So there they are copied only if all are captured and visible.
 ///
 /// Bytes behind MPLS labels count as understood only if they are an IP packet with consistent lengths and, for IPv4,
 /// a right header checksum. If they are not, only the first label counts as understood.
@@ -88,8 +89,8 @@ impl Transform {
     /// Writes the visible part of a packet to the beginning of `out`, and returns its extent. `packet` is all
     /// captured bytes of the packet that `descriptor` describes; they must not change meanwhile.
     ///
-    /// `out` must not be accessible to the holder yet: during the call it can contain hidden bytes, though never in the
-    /// returned extent. If `out` is shorter than the visible part, only its beginning is written.
+    /// `out` must not be accessible to the holder yet: during the call it can contain hidden bytes. After the call, the
+    /// returned extent contains none. If `out` is shorter than the visible part, only its beginning is written.
     pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> ShownPart {
         let wire_len = descriptor.wire_len;
         let len = packet.len().min(to_usize(descriptor.cap_len)).min(out.len());
@@ -111,7 +112,7 @@ impl Transform {
     pub fn describe(&self, shown: &[u8], original: &Descriptor) -> Descriptor {
         let mut descriptor = Descriptor::default();
         let cap_len = u32::try_from(shown.len()).unwrap_or(u32::MAX);
-        // The parser has all bytes of the packet, so it requests no more.
+        // The captured bytes of `meta` are the visible ones, so the classifier cannot fail for a lack of bytes.
         if let Some(meta) = Meta::from_descriptor(&Descriptor { cap_len, ..*original })
             && classify_into(shown, &meta, &mut descriptor).is_ok()
         {

@@ -35,7 +35,9 @@ pub enum Direction {
 pub struct LiveOptions {
     /// The kind of socket or device.
     pub kind: SocketKind,
-    /// The memory for packets that wait in the kernel or are held by blocks in use. It is rounded; at least 256 KiB.
+    /// The memory for packets that wait in the kernel or are held by blocks in use. AF_PACKET rounds it down to whole
+    /// blocks, and takes at least 256 KiB. AF_XDP rounds it to frames whose number is a power of two, and refuses 0.
+    /// TAP and TUN do not use it: they have an arena of fixed size.
     pub ring: Bytes,
     /// The most bytes captured of a packet. AF_PACKET truncates in the kernel; for the other kinds, packets are
     /// truncated after the kernel has delivered them.
@@ -47,8 +49,9 @@ pub struct LiveOptions {
     /// The time for which packets are gathered before they are delivered. AF_PACKET gathers for at least 1 ms; the
     /// other kinds for at most 200 us, and not at all if the caller does not wait.
     pub latency: Nanos,
-    /// Distributes an interface's packets by flow among all sources of this process with the same number, so that
-    /// several threads can each have a source (PACKET_FANOUT_HASH; AF_PACKET only).
+    /// Distributes an interface's packets by flow among all sources with the same number, so that several threads can
+    /// each have a source (PACKET_FANOUT_HASH; AF_PACKET only). The number is valid in the network namespace: a socket
+    /// of another process with this number takes a share of the packets, too.
     pub fanout: Option<u16>,
     /// Uses time stamps of the network card, where available, instead of the kernel's (AF_PACKET only; needs
     /// CAP_NET_ADMIN).

@@ -33,7 +33,7 @@ const GROUP_RETRY_MS: libc::c_int = 20;
 /// The longest time for which a spawner waits for its processes to end after the node has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why a spawner ends before the node does. The cause is the node, or its system.
+/// The reason why a spawner ends before the node does.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The arguments are not those with which a node starts a spawner.
@@ -78,6 +78,7 @@ struct Server {
 pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
     let settings = Settings::read(arguments).ok_or(ServeError::Arguments)?;
     let channel = io::stdin().as_fd().try_clone_to_owned()?;
+    // From here on, other processes of the user can neither trace the spawner nor read its memory.
     hide()?;
     // SAFETY: the calls take no pointers, or null where that is allowed. They enable address randomisation, join a new
     // session keyring, and drop the node's supplementary groups; a failure does no harm.
@@ -122,6 +123,7 @@ impl Server {
             Some(_) if has_group => Isolation::GROUP,
             _ => Isolation::NONE,
         };
+        // Sealed pages of code cannot be changed: mseal(2).
         let sealed = if code::can_seal() { Isolation::SEALED } else { Isolation::NONE };
         mode.isolation().with(group).with(sealed)
     }
@@ -177,6 +179,7 @@ impl Server {
             streams: &Streams::default(),
             user: self.first_user,
             group: group.as_deref(),
+            // The spawner itself waits for the trial process.
             is_of_parent: false,
             within: TRIAL_TIMEOUT,
         };
@@ -220,7 +223,7 @@ impl Server {
         self.remove_finished();
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut polled = vec![readable(self.channel.as_raw_fd())];
-        // Only processes with a handle, because poll(2) takes at most as many entries as a process may have descriptors.
+        // Processes without a handle are left out: poll(2) counts each entry against the limit on open descriptors.
         polled.extend(
             self.processes
                 .iter()
@@ -294,6 +297,7 @@ impl Server {
             streams: &streams,
             user: self.first_user.saturating_add(slot),
             group: group.as_deref(),
+            // The process becomes a child of the node.
             is_of_parent: true,
             within: START_TIMEOUT,
         };

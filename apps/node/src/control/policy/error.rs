@@ -39,7 +39,8 @@ pub enum PolicyProblem {
     TooManyFiles(usize),
     /// The name of a file is not a valid name.
     #[error(
-        "the file's name without .toml is the name of its profile or root, so it must be a valid name: lower-case letters, digits, `-` and `_`, such as university.toml. Rename the file"
+        "the file's name without .toml must be a valid name: lower-case letters, digits, `-` and `_`, beginning with a letter, at most {} characters, such as university.toml. Rename the file",
+        Name::MAX
     )]
     InvalidFileName,
     /// A file is no TOML, or has another structure.
@@ -59,7 +60,7 @@ pub enum PolicyProblem {
     Field(#[from] weir_wire::WriteFieldError),
     /// A grant names an unknown module.
     #[error(
-        "`{0}` is neither a module that comes with weir nor the hash of one: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"
+        "`{0}` is neither the name of a module that comes with weir nor the hash of a module: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"
     )]
     UnknownModule(String),
     /// A policy names an unknown profile.
@@ -92,8 +93,8 @@ pub enum PolicyProblem {
         "there is no root `{}`: write the name of a file in roots/ without .toml, or a key that is under `roots` in [remote]", .0.escape_debug()
     )]
     UnknownRoot(String),
-    /// A test case does not state its requester by exactly one of a credential, or a root with grants; or it names more
-    /// holders in `to` than grants.
+    /// A test case does not state its requester, or states it both by a credential and by a root with grants. Or it
+    /// names more holders in `to` than grants.
     #[error(
         "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: the root's grant first, then the grant of each delegation), with no more names in `to` than grants"
     )]

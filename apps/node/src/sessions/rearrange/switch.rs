@@ -20,7 +20,7 @@ struct EarlierParts {
 impl Node {
     /// Replaces the present sessions by those of a draft.
     pub(super) fn switch(&mut self, incoming: Vec<Incoming>, draft: Draft) -> Switched {
-        let Draft { removed, links, steps, terms, tables, plans } = draft;
+        let Draft { removed, links, steps: output_changes, terms: cpu_terms, tables, plans } = draft;
         let mut earlier: Vec<EarlierParts> =
             removed.iter().filter_map(|name| self.begin_removal(name)).collect();
         let mut switched = Vec::new();
@@ -28,9 +28,9 @@ impl Node {
             earlier.extend(self.replace_session(it, &mut switched));
         }
         let committed = tables.commit(self.sessions.values_mut().map(|state| &mut state.claims));
-        self.apply_bandwidth(&links, steps);
+        self.apply_bandwidth(&links, output_changes);
         for (index, core) in self.cores.iter().enumerate() {
-            let core_terms = terms.iter().filter(|(core, ..)| *core == index);
+            let core_terms = cpu_terms.iter().filter(|(core, ..)| *core == index);
             let core_terms: Vec<_> = core_terms.map(|(_, vp, terms)| (*vp, *terms)).collect();
             if !core_terms.is_empty() {
                 core.submit(move |runner| runner.rearrange(core_terms));
@@ -42,6 +42,7 @@ impl Node {
                 let Some(module) = state.modules.get(&module) else { continue };
                 module.table_binding.change(&state.spec);
                 let core = state.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
+                // Connects the module to the service bus and the notifier.
                 let add_task = self.open(state, module, ready);
                 if let Some(core) = core {
                     // A virtual CPU has capacity for twice the maximum number of a session's modules, so this succeeds.
@@ -79,7 +80,7 @@ impl Node {
         incoming: Incoming,
         switched: &mut Vec<SwitchedSession>,
     ) -> Option<EarlierParts> {
-        let Incoming { mut session, replaces, ready, hashes, used, .. } = incoming;
+        let Incoming { mut session, replaces, ready, hashes, used: preparation_time, .. } = incoming;
         let name = session.spec.name.clone();
         switched.push(SwitchedSession { name: name.clone(), replaces, ready, hashes });
         let old = self.sessions.remove(&name);
@@ -89,11 +90,13 @@ impl Node {
             session.stopping = std::mem::take(&mut old.stopping);
             session.closed_usage = std::mem::take(&mut old.closed_usage);
             session.closed_services = old.closed_services;
-            // The owner regards both as the same session, so its counters continue.
+            // For its holder it is the same session, so its usage does not fall.
             session.reported = std::mem::take(&mut old.reported);
+            // Modules that the node stopped without a request stay listed, unless they run again.
             session.stopped = std::mem::take(&mut old.stopped);
             session.modules.keys().for_each(|module| _ = session.stopped.forget(module));
             (session.refusals, session.compiled) = (old.refusals, old.compiled);
+            // The usage that is counted for all modules together.
             old.limits.add_to(&mut session.closed_usage);
             session.memory.raise_peak(old.memory.take_peak());
             let is_retired =
@@ -103,9 +106,9 @@ impl Node {
             let session = SessionId { name: name.clone(), id: old.id };
             EarlierParts { session, modules, channels, replaced: Some(old) }
         });
-        session.compiled.0 = session.compiled.0.saturating_add(used.0);
-        // The record files are opened even if no module writes records, so that the session's limit applies to earlier
-        // files.
+        session.compiled.0 = session.compiled.0.saturating_add(preparation_time.0);
+        // The record files are opened even if no module writes records, so that the session's limit on stored records
+        // applies to the files of earlier modules. All sessions of a draft are the operator's.
         let records = self.writer.session_or_operators(&name, &session.limits);
         records.set_limits(&session.limits);
         session.records = Some(records);

@@ -1,8 +1,8 @@
-//! Calibration kernels: one module for each kind of work in the cost table. `weir calibrate` measures the time of their
+//! Calibration kernels: one module for each kind of work that is measured. `weir calibrate` measures the time of their
 //! calls.
 //!
-//! A call repeats the work in a loop. The loop has a constant trip count, and all its paths have the same cost, so a
-//! call uses exactly the fuel of its bound.
+//! A call repeats the work in a loop. The loop has a constant trip count, and each trip takes the path of the greatest
+//! cost, so a call uses the fuel of its bound, to within 1%.
 
 use weir_bounds::EntryPoint;
 
@@ -23,7 +23,8 @@ pub struct Kernel {
     declarations: &'static str,
     /// The size of the memory in pages of 64 KiB.
     pages: u32,
-    /// The work, as WebAssembly text. `$i` counts the trips, `$p` is an address; `$a`, `$b`, `$x` and `$v` hold results.
+    /// The work, as WebAssembly text. `$i` counts the trips; `$p` is an address, or the result of a call; `$a`, `$b`,
+    /// `$x` and `$v` hold results. `$d` is the address of the descriptor, in a kernel that is called for a packet.
     body: &'static str,
     /// The number of copies of the work in the loop's body. More copies reduce the share of the loop's own cost.
     copies: usize,
@@ -101,7 +102,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "calls",
-        summary: "calls of a function that is too long to be inlined",
+        summary: "calls of a function that contains a loop",
         trips: 2_000,
         declarations: "(func $long (param $x i64) (result i64) (local $y i64) \
                          (block $out (br_if $out (i64.eqz (local.get $x))) \

@@ -1,5 +1,5 @@
-//! `weir calibrate`: measures the time of a unit of fuel on this machine and stores it. A kernel, a small module,
-//! repeats each kind of work.
+//! `weir calibrate`: measures the time of a unit of fuel on this machine and stores it. Each kind of work that is
+//! measured has a kernel: a small module that repeats the work.
 
 mod kernels;
 
@@ -238,7 +238,10 @@ fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration)
     writeln!(out, "{explanation}: {max} ns, {} times the median.", ratio(max, median))?;
     if let Some((name, least, median)) = disturbed {
         let advice = "the machine was busy, which makes it look slower; calibrate again when it is idle";
-        writeln!(out, "`{name}` took {median} ns in the median, and {least} ns at least: {advice}.")?;
+        writeln!(
+            out,
+            "1000 units of fuel of `{name}` took {median} ns in the median, but {least} ns in the fastest round: {advice}."
+        )?;
     }
     Ok(())
 }

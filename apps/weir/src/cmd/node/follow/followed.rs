@@ -8,7 +8,8 @@ use weir_node::control::protocol::{FollowedModule, FollowedStream, Reply};
 use weir_trust::grant::{ModuleHash, NodeName};
 use weir_units::{Escape as _, bytes_of_hex};
 
-/// The longest reply with a record: a record with all texts of the greatest length is shorter.
+/// The longest reply that is accepted. A reply with a record is shorter, even if all its texts have the greatest
+/// length.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// The most messages that wait while rows are printed and written. Further ones wait on the node, which counts those that it drops.
 const EVENTS_MAX: usize = 64;
@@ -28,7 +29,7 @@ pub enum FollowedError {
         error: String,
     },
     /// The hash of a module is not valid.
-    #[error("the node sent a hash of module {module} that is none")]
+    #[error("the node sent an invalid hash of module {module}")]
     Digest {
         /// The module.
         module: Name,
@@ -147,7 +148,7 @@ pub enum FollowEvent {
         stream: FollowedStream,
         /// The row.
         row: Vec<u8>,
-        /// The bytes of its string fields.
+        /// The bytes of its `string` and `bytes` fields.
         tail: Vec<u8>,
     },
     /// Records that the node could not send in time.
