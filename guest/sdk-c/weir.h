@@ -610,7 +610,7 @@ WEIR_INLINE int32_t weir_log(uint32_t level, const void *text, uint32_t len) { r
 /* ---- Numbers ------------------------------------------------------------------------------------------------------ */
 
 /* Natural logarithm of a positive, normal number, with the same result on every machine: ln x = k ln 2 + 2 artanh((m - 1) / (m + 1)), sqrt(1/2) <= m < sqrt 2. */
-static __attribute__((noinline, unused)) double weir_ln(double x)
+static inline __attribute__((unused)) double weir_ln(double x)
 {
     union { double value; uint64_t bits; } u = { x };
     int32_t exponent = (int32_t)(u.bits >> 52) - 1023;
@@ -662,7 +662,7 @@ WEIR_INLINE void weir_add_byte(struct weir_text *text, uint8_t byte)
 }
 
 /* Adds a whole number in decimal digits. */
-static __attribute__((noinline, unused)) void weir_add_number(struct weir_text *text, uint64_t number)
+static inline __attribute__((unused)) void weir_add_number(struct weir_text *text, uint64_t number)
 {
     uint8_t digits[2 * WEIR_DIGITS] = { 0 };
     uint32_t first = WEIR_DIGITS;
@@ -686,7 +686,7 @@ WEIR_INLINE void weir_add_hex(struct weir_text *text, uint16_t number)
 }
 
 /* Adds an address as people write it: IPv4 with dots, IPv6 as RFC 5952 says. */
-static __attribute__((noinline, unused)) void weir_add_ip(struct weir_text *text, struct weir_ip ip)
+static inline __attribute__((unused)) void weir_add_ip(struct weir_text *text, struct weir_ip ip)
 {
     uint8_t bytes[16];
     weir_ip_store(bytes, ip);
@@ -936,7 +936,7 @@ WEIR_INLINE int32_t weir_icmp_counterpart(bool is_v6, uint8_t type)
 /* Writes the Community ID, version 1, of the packet's flow (https://github.com/corelight/community-id-spec) over its outermost IP
  * header. It is the same for both directions, and in Zeek, Suricata and other tools with the same seed; most use the seed 0.
  * Returns its length, WEIR_COMMUNITY_ID_BYTES; or 0 for a packet without IP, and where the ports are not known. */
-static __attribute__((noinline, unused)) uint32_t weir_community_id(const struct weir_packet *p, uint16_t seed,
+static inline __attribute__((unused)) uint32_t weir_community_id(const struct weir_packet *p, uint16_t seed,
                                                                      uint8_t out[WEIR_COMMUNITY_ID_BYTES])
 {
     enum { ICMP = 1, TCP = 6, UDP = 17, ICMP_V6 = 58, SCTP = 132 };

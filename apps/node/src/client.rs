@@ -601,7 +601,7 @@ mod tests {
             ("{\"weir\":-1,\"reply\":\"moo\"}\n", "the reply is not that of a node"),
             ("{\"weir\":2,\"reply\":\"moo\"}\n", "version 2 of the protocol, but this weir speaks version 1"),
             (
-                "{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n",
+                "{\"weir\":1,\"reply\":{\"missed\":{\"module\":0,\"stream\":0,\"rows\":1}}}\n",
                 "does not fit the request: it is a number of missed records",
             ),
             ("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"no room\\nat all\"}}}\n", "no room\nat all"),

@@ -132,7 +132,10 @@ mod tests {
             r#"{"weir":1,"request":{"load":{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}},"body":4}"#.to_owned() + "\nabcd",
             format!(r#"{{"weir":1,"request":{{"upload":{{"file":"{hash}","bytes":9,"from":0}}}},"body":5}}"#) + "\n12345",
             format!(r#"{{"weir":1,"request":{{"load":{{"session":"s","module":{{"module":"m"}}}}}},"file":"{hash}"}}"#),
-            r#"{"weir":1,"request":{"follow":{"session":"s","module":"m","stream":"r"}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"follow":{"session":"s","module":"m","streams":["r"]}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"records":{"session":"s","since_ns":1}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"fetch-records":{"session":"s","folder":"m-0","file":"r.parquet","from":2}}}"#
+                .to_owned(),
             r#"{"weir":1,"request":{"put-table":{"table":"t"}},"body":1}"#.to_owned() + "\n1",
             r#"{"weir":1,"request":{"rate":{"link":"l","rate":"1 Mbit/s"}}}"#.to_owned(),
             r#"{"weir":1,"request":"reload"}"#.to_owned(),

@@ -46,8 +46,7 @@ fn lines(ended: &Ended) -> Vec<String> {
 #[test]
 fn findings_come_below_the_tables_the_most_severe_first() {
     let capture = sample();
-    let ended =
-        run(["run", "-r", capture.to_str().unwrap(), "-m", "rtt,slow=300ms", "-m", "worm"]).succeeds();
+    let ended = run(["run", "-r", capture.to_str().unwrap(), "-m", "rtt,slow=50ms", "-m", "worm"]).succeeds();
     let lines = lines(&ended);
     let title = lines.iter().position(|line| line == "findings, the most severe first:").unwrap();
     assert!(lines[..title].iter().any(|line| line.starts_with("worm.hits: ")), "{lines:?}");

@@ -173,12 +173,13 @@ static void report_alarm(const struct intervals_row *interval)
     if (is_one_target) {
         weir_add_ip(&text, top->ip);
         /* With and without a VLAN tag: behind the word "vlan", a filter looks behind a tag. */
-        WEIR_ADD(&filter, "tcp and dst host ");
+        WEIR_ADD(&filter, "(tcp and dst host ");
         weir_add_ip(&filter, top->ip);
-        WEIR_ADD(&filter, " or vlan and tcp and dst host ");
+        WEIR_ADD(&filter, ") or (vlan and tcp and dst host ");
         weir_add_ip(&filter, top->ip);
+        WEIR_ADD(&filter, ")");
     } else {
-        WEIR_ADD(&filter, "tcp or vlan and tcp");
+        WEIR_ADD(&filter, "tcp or (vlan and tcp)");
         weir_add_number(&text, interval->destinations);
         WEIR_ADD(&text, " addresses");
     }
