@@ -8,10 +8,13 @@ use weir_abi::finding::Severity;
 use weir_admission::{FieldValue, Manifest};
 use weir_author::ModuleLanguage;
 
+/// Protocol, source, destination, ports, and Community IDs with the seeds 0 and 1.
+type Flow = (u8, &'static str, &'static str, [u16; 2], &'static str, &'static str);
+
 /// Flows with their Community IDs, with the seeds 0 and 1: the baseline of
 /// <https://github.com/corelight/community-id-spec>. For ICMP, the ports are the type, and the type of the answer or the
 /// code.
-const FLOWS: [(u8, &str, &str, [u16; 2], &str, &str); 23] = [
+const FLOWS: [Flow; 23] = [
     (
         58,
         "fe80::200:86ff:fe05:80da",
