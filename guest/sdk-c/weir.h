@@ -951,7 +951,7 @@ static inline __attribute__((unused)) uint32_t weir_community_id(const struct we
         if (!has_header && (ports[0] | ports[1]) == 0)
             return 0;
     } else if (protocol == SCTP || protocol == ICMP || protocol == ICMP_V6) {
-        if (!has_header || p->l4_offset + 4u > p->cap_len)
+        if (!has_header || p->l4_offset + 4u > p->cap_len || (protocol == SCTP && p->payload_len < 4))
             return 0;
         const uint8_t *header = weir_l4(p);
         if (protocol == SCTP) {

@@ -191,6 +191,8 @@ fn sum(counts: impl Iterator<Item = PacketBytes>) -> PacketBytes {
 /// The name of a protocol above IP; its number if it has no name.
 pub(crate) fn protocol_label(protocol: u8) -> String {
     match protocol {
+        4 => "IPv4 in IP".to_owned(),
+        41 => "IPv6 in IP".to_owned(),
         58 => "ICMPv6".to_owned(),
         _ => protocol_name(protocol).map_or_else(|| format!("protocol {protocol}"), str::to_uppercase),
     }

@@ -132,7 +132,7 @@ semantics! {
     "network.packets" Sum COUNTS, "network.packets", "", "", "packetDeltaCount", "packets in both directions";
     "network.bytes" Sum COUNTS, "network.bytes", "", "", "octetDeltaCount", "bytes in both directions";
     "count" Sum COUNTS, "", "", "", "", "number of other things";
-    "total" Measurement COUNTS, "", "", "", "", "number since the start, which does not add up with that of other rows";
+    "total" Measurement COUNTS, "", "", "", "", "number that does not add up with that of other rows, such as one since the start or of different values";
     "count.error" Measurement COUNTS, "", "", "", "", "upper bound of the error of a count";
     "rank" Key COUNTS, "", "", "", "", "position in an order, from 1";
     "offset" Measurement COUNTS, "", "", "", "", "position in a packet or payload, in bytes";

@@ -148,7 +148,7 @@ impl StreamField {
         self.presence.is_some_and(|presence| row.get(presence) == Some(&0))
     }
 
-    /// Reads the field of a record from its row and tail; `None` if the row is too short.
+    /// Reads the field of a record from its row and tail; `None` if the row is too short, or a text is not in the tail.
     pub fn read<'a>(&self, row: &'a [u8], tail: &'a [u8]) -> Option<FieldValue<'a>> {
         if self.is_null(row) {
             return Some(FieldValue::Null);

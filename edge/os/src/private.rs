@@ -20,7 +20,7 @@
 
 mod named_output;
 
-pub use named_output::{NamedOutput, NamedOutputError};
+pub use named_output::{NamedOutput, NamedOutputError, is_open_file};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
@@ -374,4 +375,33 @@ fn a_named_output_has_another_name_until_it_is_complete_and_leaves_nothing_if_it
     symlink("elsewhere", &part).unwrap();
     let error = NamedOutput::create(&path).unwrap_err();
     assert!(error.path == part && matches!(error.error, PrivateError::Link(_)), "{error}");
+}
+
+#[test]
+fn a_link_to_an_open_file_is_written_in_place_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, link) = (folder.path().join("target"), folder.path().join("stdout"));
+    let open = fs::File::create(&target).unwrap();
+    symlink(format!("/proc/self/fd/{}", open.as_raw_fd()), &link).unwrap();
+    let output = NamedOutput::create(&link).unwrap().unwrap();
+    assert!(output.is_in_place());
+    output.write(b"text").unwrap();
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    assert_eq!(fs::read(&target).unwrap(), b"text");
+    assert!(!folder.path().join("stdout.part").exists());
+}
+
+#[test]
+fn the_unfinished_file_of_another_output_is_neither_an_output_nor_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let refused = NamedOutput::create(&folder.path().join("x.part")).unwrap_err().to_string();
+    assert!(refused.contains("x.part: names that end in .part"), "{refused}");
+    let mut output = NamedOutput::create(&path).unwrap().unwrap();
+    output.open().unwrap();
+    let other = folder.path().join("other");
+    fs::write(&other, "another process").unwrap();
+    fs::rename(&other, folder.path().join("x.part")).unwrap();
+    assert!(output.complete().unwrap_err().to_string().contains("another process"));
+    assert!(!path.exists());
 }

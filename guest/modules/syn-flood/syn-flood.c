@@ -160,11 +160,16 @@ static const struct destination *top_destination(void)
 static void report_alarm(const struct intervals_row *interval)
 {
     const uint8_t severity = interval->scan ? WEIR_MEDIUM : WEIR_HIGH;
-    if (severity <= reported_severity)
+    /* The end of a scan tries too few services for a scan, and is no flood either. */
+    const bool is_end_of_scan =
+        reported_severity == WEIR_MEDIUM && (double)interval->syn_packets <= SCAN_SYNS * (double)interval->services;
+    if (severity <= reported_severity || is_end_of_scan)
         return;
     reported_severity = severity;
     const struct destination *top = top_destination();
-    const bool is_one_target = top->count - top->error > interval->syn_packets / 2;
+    /* If most packets were answers, the packets of an attack were not seen. */
+    const bool is_one_target =
+        interval->syn_packets >= interval->synack_packets && top->count - top->error > interval->syn_packets / 2;
     struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
     if (interval->scan)
         WEIR_ADD(&text, "Port scan of ");
@@ -213,6 +218,8 @@ static double step(double opened, double closed)
     double y = cusum + (x - offset);
     double most = LIMIT * threshold;
     cusum = y < 0 ? 0 : y > most ? most : y;
+    if (cusum < threshold)
+        reported_severity = 0; /* also in empty intervals */
     return x;
 }
 
@@ -242,9 +249,9 @@ static void end_interval(uint64_t begin)
     emit_intervals(&row);
     if (row.alarm && syn != 0) {
         report_top(begin);
-        report_alarm(&row);
-    } else if (!row.alarm) {
-        reported_severity = 0;
+        /* While the sum only falls, the alarm is that of earlier intervals. */
+        if (row.statistic > offset)
+            report_alarm(&row);
     }
     if (syn != 0) {
         weir_fill(destinations, 0, sizeof destinations);

@@ -73,6 +73,7 @@ fn ports(packet: &Packet<'_>) -> Option<Ports> {
             let is_known = packet.has(flag::L4) || packet.src_port | packet.dst_port != 0;
             is_known.then_some(Ports::Of(packet.src_port, packet.dst_port))
         }
+        SCTP if packet.payload_len < 4 => None,
         SCTP => packet.l4().and_then(|header| Some(Ports::Of(be16(header, 0)?, be16(header, 2)?))),
         ICMP | ICMP_V6 => {
             let [ty, code] = *packet.l4()?.first_chunk()?;

@@ -113,9 +113,9 @@ impl Following {
         self.rows.recv_timeout(within)
     }
 
-    /// Returns the numbers of missed rows that no message has reported yet, for each stream that has any.
-    pub(crate) fn missed(&self) -> impl Iterator<Item = (FollowedStream, u64)> {
-        let counts = self.missed.iter().map(|(stream, missed)| (*stream, missed.load(Ordering::Relaxed)));
+    /// Takes the numbers of missed rows that no message has reported yet, for each stream that has any.
+    pub(crate) fn take_missed(&self) -> impl Iterator<Item = (FollowedStream, u64)> {
+        let counts = self.missed.iter().map(|(stream, missed)| (*stream, missed.swap(0, Ordering::Relaxed)));
         counts.filter(|(_, rows)| *rows > 0)
     }
 }
@@ -136,7 +136,8 @@ impl Follower {
     pub(crate) fn offer(&self, record: &Record<'_>) -> bool {
         let Some(Some(missed)) = self.missed.get(usize::from(record.stream)) else { return true };
         let stream = FollowedStream { module: self.module, stream: record.stream };
-        let earlier = missed.load(Ordering::Relaxed);
+        // The client's end can take the number at the same time, so each takes what it reports.
+        let earlier = missed.swap(0, Ordering::Relaxed);
         if earlier > 0 {
             // The number of missed rows is sent only when half of the capacity is free. Otherwise a slow follower
             // would get such a message after each row.
@@ -147,8 +148,11 @@ impl Follower {
                 self.queue.send(stream, 0, || FollowedItem::Missed(earlier))
             };
             match sent {
-                SendOutcome::Accepted => missed.store(0, Ordering::Relaxed),
-                SendOutcome::Full => return miss(missed),
+                SendOutcome::Accepted => {}
+                SendOutcome::Full => {
+                    missed.fetch_add(earlier, Ordering::Relaxed);
+                    return miss(missed);
+                }
                 SendOutcome::Gone => return false,
             }
         }
@@ -236,14 +240,18 @@ mod tests {
                 }
                 number
             };
-            let offered = offer(5000);
+            offer(5000);
             let rows = taken(&following, &mut before);
             assert!(rows <= most && rows * 10 >= most * 9, "{len}: {rows}");
-            assert_eq!(before + following.missed().map(|(_, rows)| rows).sum::<u64>(), offered);
             // With room again it is sent what is missing, before the next row.
             let offered = offer(1);
             assert_eq!(taken(&following, &mut before), 1);
-            assert_eq!((before, following.missed().count()), (offered, 0));
+            assert_eq!((before, following.take_missed().count()), (offered, 0));
+            // Without a further row, the client's end takes the number once.
+            let offered = offer(5000);
+            taken(&following, &mut before);
+            let missed: u64 = following.take_missed().map(|(_, rows)| rows).sum();
+            assert_eq!((before + missed, following.take_missed().count()), (offered, 0));
         }
     }
 
@@ -254,7 +262,7 @@ mod tests {
         assert!(following.next(Duration::ZERO).is_err());
         assert!((0..1000).all(|number| offer(&follower, 2, number, 4000)));
         assert_eq!(following.next(Duration::ZERO).unwrap().stream, FollowedStream { module: 0, stream: 2 });
-        let missed: Vec<FollowedStream> = following.missed().map(|(stream, _)| stream).collect();
+        let missed: Vec<FollowedStream> = following.take_missed().map(|(stream, _)| stream).collect();
         assert_eq!(missed, [FollowedStream { module: 0, stream: 2 }], "the other stream has lost nothing");
         drop(following);
         assert!(!offer(&follower, 2, 0, 4000));

@@ -29,21 +29,22 @@ pub(super) fn talkers(traffic: &TrafficTotals) -> Markup {
     }
 }
 
-/// States how exact a table is. `next` is the weight of the first row that is not shown.
+/// States how exact a table is. `missed_max` is the most that a row can be too small; `None` if all rows were kept. `next` is
+/// the weight of the first row that is not shown.
 fn accuracy(
     things: &str,
     (kept, shown): (usize, usize),
-    missed_max: u64,
+    missed_max: Option<u64>,
     next: u64,
     total: PacketBytes,
 ) -> String {
     let all = grouped(kept as u64);
-    if missed_max == 0 {
+    let Some(missed_max) = missed_max else {
         return match kept > shown {
             true => format!("The {shown} of {all} {things} with most bytes. All numbers are exact."),
             false => format!("All {all} {things}. All numbers are exact."),
         };
-    }
+    };
     let share = significant(float(missed_max) / float(total.bytes.max(1)) * 100.0);
     format!(
         "The {shown} {things} with most bytes, of more than {all}. Bytes of a row can be too small by at most {} \
@@ -81,7 +82,8 @@ fn hosts(hosts: &Hosts, total: PacketBytes) -> Markup {
         row.extend(amounts(traffic.received));
         (row, float(*bytes) / float(most))
     });
-    let accuracy = accuracy("addresses", (hosts.len(), shown.len()), hosts.missed_max(), next, total);
+    let missed_max = hosts.incomplete.then(|| hosts.missed_max());
+    let accuracy = accuracy("addresses", (hosts.len(), shown.len()), missed_max, next, total);
     let content = html! {
         @if shown.is_empty() {
             p.note { "No packet has an IP header." }
@@ -118,7 +120,7 @@ fn conversations(conversations: &Conversations, total: PacketBytes, start: u64) 
         row.extend([since(traffic.first, start), since(traffic.last, traffic.first)]);
         (row, float(*bytes) / float(most))
     });
-    let missed_max = conversations.missed_max();
+    let missed_max = conversations.incomplete.then(|| conversations.missed_max());
     let accuracy =
         accuracy("pairs of addresses", (conversations.len(), shown.len()), missed_max, next, total);
     let content = html! {

@@ -46,7 +46,8 @@ impl OutFolder {
     ///
     /// # Errors
     /// The folder cannot be created, another run writes there, or it holds the results of an earlier run, among which those of this run
-    /// would be lost. Rotated files get folders of their own, so they can lie beside those of an earlier run. Unfinished files of a run that crashed are no obstacle: they are completed under names of their own.
+    /// would be lost. Rotated files get folders of their own, so they can lie beside those of an earlier run. Unfinished
+    /// files are no obstacle: with a log beside it, a file is completed under a name of its own; others are replaced.
     pub fn open(path: &Path, labels: &[String], is_rotated: bool) -> Result<Self, OutFolderError> {
         let failed = |source| OutFolderError::Folder { path: path.to_owned(), source };
         private::make_named_folder(path).map_err(failed)?;

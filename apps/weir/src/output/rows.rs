@@ -94,7 +94,8 @@ impl RankedFindings {
         if self.count == 0 {
             return String::new();
         }
-        let mut text = "findings, the most severe first:\n".to_owned();
+        let mut text =
+            if self.lines.is_empty() { "" } else { "findings, the most severe first:\n" }.to_owned();
         for (_, line) in &self.lines {
             text.push_str(line);
             text.push('\n');
@@ -102,7 +103,7 @@ impl RankedFindings {
         let more = self.count - self.lines.len() as u64;
         if more > 0 {
             let more = weir_rows::text::with_commas(more);
-            text.push_str(&format!("… {more} more, --rows all or --out DIR\n"));
+            text.push_str(&format!("… {more} more findings, --rows all or --out DIR\n"));
         }
         text
     }
@@ -287,9 +288,9 @@ impl RowOutput {
             return;
         };
         stream.rows += 1;
-        // Of findings, the most severe are printed rather than the first.
-        let is_ranked = !self.is_interleaved && matches!(stream.writer, RowWriter::Findings { .. });
-        if stream.rows > stream.rows_max && !is_ranked || self.is_closed {
+        // Findings are printed as they come, or else the most severe of all.
+        let is_finding = matches!(stream.writer, RowWriter::Findings { .. });
+        if stream.rows > stream.rows_max && !is_finding || self.is_closed {
             return;
         }
         match &mut stream.writer {
@@ -412,15 +413,18 @@ impl RowOutput {
         let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
         let title = match &row_stream.writer {
             RowWriter::Table { title, .. } => title.clone(),
-            RowWriter::Findings { .. } if !self.is_interleaved => return,
-            RowWriter::Findings { label, .. } => format!("{label}.{}", weir_abi::finding::STREAM),
-            RowWriter::Json(_) | RowWriter::Csv(_) => return,
+            RowWriter::Findings { .. } | RowWriter::Json(_) | RowWriter::Csv(_) => return,
         };
         let more = row_stream.rows.saturating_sub(row_stream.rows_max);
         if more == 0 {
             return;
         }
-        let name = if self.is_interleaved { title.split(':').next().unwrap_or_default() } else { "" };
+        let has_no_table = row_stream.rows_max == 0;
+        let name = if self.is_interleaved || has_no_table {
+            title.split(':').next().unwrap_or_default()
+        } else {
+            ""
+        };
         let rows = if more == 1 { "row" } else { "rows" };
         let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
         let more = weir_rows::text::with_commas(more);

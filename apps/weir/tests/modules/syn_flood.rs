@@ -325,6 +325,29 @@ fn scans_and_floods_are_told_apart_by_their_destinations_ports_and_sources() {
 }
 
 #[test]
+fn the_alarm_that_a_scan_leaves_is_no_flood_and_a_later_flood_is_a_finding_of_its_own() {
+    let mut capture = Capture::new(ETHERNET);
+    for i in 0..1_000 {
+        let to = format!("198.51.100.9:{}", i + 1);
+        capture
+            .push(BEGIN + i * (900 * MILLISECOND / 1_000), Packet::tcp("192.0.2.1:999", &to, SYN).ethernet());
+    }
+    connections(&mut capture, 1..9, 3);
+    // Without any packets for 40 s the alarm ends.
+    flood(&mut capture, 50..53, 900, "198.51.100.9:443");
+    let ran = run(&sorted(capture), &["-m", "syn-flood"]);
+    let rows = ran.rows("syn-flood", "intervals");
+    assert!(
+        alarms(&rows).iter().filter(|second| (1..9).contains(*second)).count() > 2,
+        "{:?}",
+        alarms(&rows)
+    );
+    let findings = ran.rows("syn-flood", "findings");
+    let found: Vec<_> = findings.iter().map(|row| (second(row), row.number("severity"))).collect();
+    assert_eq!(found, [(0, 3), (50, 4)], "{findings:?}");
+}
+
+#[test]
 fn numbers_of_sources_destinations_and_services_are_close_to_the_truth() {
     for values in [1, 10, 100, 1_000, 10_000, 60_000u64] {
         let mut capture = Capture::new(ETHERNET);

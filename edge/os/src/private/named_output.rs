@@ -59,11 +59,15 @@ impl NamedOutput {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(failed(path, io::Error::from(ErrorKind::IsADirectory).into()));
             }
-            Ok(metadata) if !metadata.is_file() => {
+            Ok(metadata) if !metadata.is_file() || is_open_file(path) => {
                 let file = create_named(path).map_err(|error| failed(path, error.into()))?;
                 return Ok(Some(Self::in_place(file, path)));
             }
             _ => {}
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(PART_SUFFIX.as_bytes()) {
+            let reason = "names that end in .part are those of unfinished files: choose another name";
+            return Err(failed(path, io::Error::new(ErrorKind::InvalidInput, reason).into()));
         }
         let part = Self::part_of(path);
         let open = || {
@@ -157,6 +161,10 @@ impl NamedOutput {
                 {
                     self.file.set_permissions(Permissions::from_mode(earlier.mode() & 0o777))?;
                 }
+                let (ours, there) = (self.file.metadata()?, fs::symlink_metadata(part)?);
+                if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+                    return Err(io::Error::other("another process has replaced the .part file"));
+                }
                 fs::rename(part, &self.path)?;
             }
             Part::In(folder, part) => folder.rename(part, part.strip_suffix(PART_SUFFIX).unwrap_or(part))?,
@@ -186,6 +194,25 @@ impl NamedOutput {
             Part::In(folder, part) => _ = folder.remove(part),
         }
     }
+}
+
+/// Returns true for a path that leads to an open file of a process, such as `/dev/stdout` and links to it. A rename would
+/// replace the link.
+pub fn is_open_file(path: &Path) -> bool {
+    const LINKS_MAX: usize = 8;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Ok(folder) = folder.canonicalize() else { return false };
+        if folder.starts_with("/proc") && folder.ends_with("fd") {
+            return true;
+        }
+        match path.read_link() {
+            Ok(target) => path = folder.join(target),
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 impl Drop for NamedOutput {

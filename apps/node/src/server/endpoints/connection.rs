@@ -477,9 +477,11 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 });
                 let share = permitted_by.1;
                 match following {
-                    Ok(Some((node, following))) => {
+                    Ok(Some((node, mut following))) => {
                         daemon.record_decision(decision.answered(&done_reply(), false));
-                        self.send_reply(Reply::Followed { node, modules: following.modules.clone() })?;
+                        // The manifests are not kept while the client follows.
+                        let modules = std::mem::take(&mut following.modules);
+                        self.send_reply(Reply::Followed { node, modules })?;
                         self.send_records(&following, &session, share.as_ref())?;
                         if !self.refuse_if_share_ended(&session, share.as_ref())? {
                             let note =
@@ -523,7 +525,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     }
 
     /// Returns true, after a refusal was sent, if the node stops or the client's right has ended.
-    fn refuse_if_ended(&mut self) -> io::Result<bool> {
+    pub(super) fn refuse_if_ended(&mut self) -> io::Result<bool> {
         if self.server.is_stopping() {
             return self.refuse(&"the node stops").map(|()| true);
         }
@@ -559,7 +561,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             if share.is_some() && last_share_check.elapsed() >= SHARE_CHECK_INTERVAL {
                 last_share_check = Instant::now();
                 if self.server.daemon.check_share(&self.requester, session, share).is_err() {
-                    return Ok(());
+                    break;
                 }
             }
             if last_charge.elapsed() >= FOLLOW_CHARGE_INTERVAL {
@@ -580,15 +582,18 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                     if self.stream.get_mut().is_closed_by_peer() {
                         return Ok(());
                     }
+                    // No further row of a stream may come, before which the number would be sent.
+                    self.send_missed(following)?;
                 }
                 // All modules were unloaded, or their session closed.
-                Err(RecvTimeoutError::Disconnected) => {
-                    return following
-                        .missed()
-                        .try_for_each(|(stream, rows)| self.send_reply(Reply::Missed { stream, rows }));
-                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        Ok(())
+        self.send_missed(following)
+    }
+
+    /// Sends the numbers of missed rows that no message has reported yet.
+    fn send_missed(&mut self, following: &Following) -> io::Result<()> {
+        following.take_missed().try_for_each(|(stream, rows)| self.send_reply(Reply::Missed { stream, rows }))
     }
 }

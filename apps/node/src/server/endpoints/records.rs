@@ -92,8 +92,12 @@ impl<L: PeerStream> Connection<'_, L> {
             let mut open = session.open_folders;
             let mut is_at_end = false;
             while !is_at_end {
-                if self.refuse_if_records_ended(session.access())? {
+                if self.refuse_if_ended()? {
                     return Ok(false);
+                }
+                // The session was closed, or its share ended: the other sessions are still listed.
+                if daemon.check_record_access(self.requester(), session.access()).is_err() {
+                    break;
                 }
                 // Files that do not match take time, too, so a reply is sent after a number of files in any case.
                 let mut files: Vec<RecordFile> = Vec::new();

@@ -7,6 +7,7 @@ use std::time::Instant;
 use weir_datapath::clock::wall_clock;
 use weir_datapath::egress::{Egress, FileEgress};
 use weir_netio::{Capture, PacketWriter, WriteError, WriteOutcome, WriteSummary};
+use weir_os::private;
 
 /// The most names that are tried for a rotated capture, while other runs take them.
 const NAMES_MAX: usize = 1000;
@@ -88,7 +89,9 @@ impl CaptureFile {
 
 /// Returns true for standard output, a pipe or a device: outputs that are written in place.
 pub fn is_in_place(path: &Path) -> bool {
-    path.as_os_str() == "-" || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+    path.as_os_str() == "-"
+        || private::is_open_file(path)
+        || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Begins the next file under a name that no file has, and that no other run is writing.

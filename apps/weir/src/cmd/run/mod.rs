@@ -155,6 +155,11 @@ pub enum RunError {
         /// The other.
         second: &'static str,
     },
+    /// A report or summary that would go to standard output.
+    #[error(
+        "{0} - would write to standard output, where rows are: name a file; --json prints the summary alone"
+    )]
+    NoStandardOutput(&'static str),
     /// `--rotate` without a file that can be rotated.
     #[error("{}: --rotate applies to files, and this is a pipe or a device: write to a file, with -w FILE or --out DIR", .0.escaped())]
     NothingToRotate(PathBuf),
@@ -201,6 +206,7 @@ impl RunError {
             | Self::FilterOfCapture(_)
             | Self::SameFile { .. }
             | Self::NothingToRotate(_)
+            | Self::NoStandardOutput(_)
             | Self::Stream(_)
             | Self::PacketsAndRows
             | Self::Table(_)
@@ -344,6 +350,9 @@ fn check_outputs(args: &Run) -> Result<(), RunError> {
     let named = [("-w", &args.write), ("--report", &args.report), ("--summary", &args.summary)];
     for (i, (first, path)) in named.iter().enumerate() {
         let Some(path) = path else { continue };
+        if *first != "-w" && path.as_os_str() == "-" {
+            return Err(RunError::NoStandardOutput(first));
+        }
         let is_same = |(_, other): &&(&'static str, &Option<PathBuf>)| other.as_ref() == Some(path);
         if let Some((second, _)) = named.iter().skip(i + 1).find(is_same) {
             return Err(RunError::SameFile { path: path.clone(), first, second });
