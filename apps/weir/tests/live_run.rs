@@ -422,8 +422,9 @@ fn offloaded_checksums_are_completed_in_forwarded_packets() {
     // An incomplete checksum is correct by chance in one packet of 65,536.
     assert!(wrong > tagged && right < 5, "{wrong} wrong and {right} right ones leave the host");
     let all = wrong + right;
-    let arrived = between.far.until("all have arrived", |frames| offload::checksums(frames).1 == all);
-    assert_eq!(offload::checksums(&arrived), (0, all));
+    // On a busy machine, TCP repeats segments, also after the first frames were counted: so more can arrive.
+    let arrived = between.far.until("all have arrived", |frames| offload::checksums(frames).1 >= all);
+    assert_eq!(offload::checksums(&arrived).0, 0, "frames with incomplete checksums");
     for document in between.end() {
         let lost = document["sent"]["lost"].as_object().unwrap();
         assert!(lost.values().all(|lost| lost == 0), "{document:#}");
