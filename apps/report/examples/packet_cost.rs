@@ -1,7 +1,11 @@
 //! Measures the time that a report adds to each packet of a run:
 //! `cargo run --release -p weir-report --example packet_cost -- [CAPTURE]`. Without
 //! a capture, for the most expensive packets.
-#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "numbers of packets and nanoseconds, for people to read"
+)]
 
 use std::time::Instant;
 use weir_abi::{Descriptor, flag};

@@ -298,11 +298,12 @@ impl RowOutput {
             RowWriter::Csv(csv) => csv.push(&mut self.buffer, record),
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
             RowWriter::Findings { reader, label, offset, lines } => {
-                if let Some(finding) = reader.read(record).filter(|_| !self.is_interleaved) {
-                    self.ranked.add(&finding, || finding.line(label, *offset));
-                } else if let Some(finding) = reader.read(record) {
-                    lines
-                        .extend_from_slice(format!("finding  {}\n", finding.line(label, *offset)).as_bytes());
+                let Some(finding) = reader.read(record) else { return };
+                let line = || finding.line(label, *offset);
+                if self.is_interleaved {
+                    lines.extend_from_slice(format!("finding  {}\n", line()).as_bytes());
+                } else {
+                    self.ranked.add(&finding, line);
                 }
             }
         }

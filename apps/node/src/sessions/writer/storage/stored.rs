@@ -78,7 +78,7 @@ impl FileStamp {
     }
 }
 
-/// What is known of a file's content.
+/// The summary and the digest of a file, as far as the node has computed them, with the stamp of the file at that time.
 #[derive(Clone, Copy, Debug)]
 struct FileContent {
     stamp: FileStamp,
