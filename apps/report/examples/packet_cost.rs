@@ -1,11 +1,7 @@
 //! Measures the time that a report adds to each packet of a run:
 //! `cargo run --release -p weir-report --example packet_cost -- [CAPTURE]`. Without
 //! a capture, for the most expensive packets.
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "numbers of packets and nanoseconds, for people to read"
-)]
+#![expect(clippy::cast_precision_loss, reason = "numbers of packets and nanoseconds, for people to read")]
 
 use std::time::Instant;
 use weir_abi::{Descriptor, flag};
