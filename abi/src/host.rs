@@ -385,6 +385,7 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         result: HostType::I64,
         cost: CallCost { call: 160, per_byte: 4 },
         length: length(2, limit::HOST_READ_BYTES, OverLength::Refuse),
+        gets_packet_mask: true,
         does: "finds the leftmost match; of several at one offset the longest",
         returns: "(pattern << 32) + offset, or -1 for none",
         ..DEFAULTS
@@ -396,6 +397,7 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         result: HostType::U64,
         cost: CallCost { call: 100, per_byte: 1 },
         length: length(1, limit::HOST_READ_BYTES, OverLength::Refuse),
+        gets_packet_mask: true,
         does: "hashes bytes with XXH3-64",
         returns: "the hash",
         ..DEFAULTS
@@ -406,6 +408,7 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         parameters: &[parameter("algorithm", HostType::U32), BYTES, LEN, DESTINATION],
         cost: CallCost { call: 1_000, per_byte: 11 },
         length: length(2, algorithm::BYTES, OverLength::Refuse),
+        gets_packet_mask: true,
         does: "digests at most 64 KiB with SHA-1 (algorithm 1) or SHA-256 (2); writes 20 or 32 bytes",
         returns: "the number of bytes written, `RANGE`, or `UNKNOWN` for another algorithm",
         ..DEFAULTS

@@ -14,6 +14,7 @@ use crate::price::{BuildKind, Builder};
 use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
+use weir_admission::Tier;
 
 /// The options by which callgrind counts only inside [`MeasuredBuild::pass`] and its callees. The second name is that of the
 /// same function in earlier programs.
@@ -94,7 +95,25 @@ pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Strin
             proved / clang
         ));
     }
-    Ok(text + &table.to_string())
+    Ok(text + &table.to_string() + "\n" + &call_table(&this, capture, packets)?)
+}
+
+/// The table of the instructions of one call of a host function: those of a module that calls it for each packet, less
+/// those of the empty module. Bytes are read from the packets, rows and patches from the module's memory.
+fn call_table(this: &Path, capture: &Path, packets: usize) -> Result<String, LabError> {
+    let count = |module: &str| {
+        let run =
+            CountedRun { module: module.to_owned(), kind: BuildKind::Tier(Tier::Proved), packets, passes: 2 };
+        instructions_per_packet(this, &run, capture)
+    };
+    let empty = count("empty")?;
+    let mut table = Table::new("calls | instructions a call");
+    for Module { name, .. } in Module::calling()? {
+        table.row(format_args!("{} | {:.0}", name.trim_start_matches("call-"), count(&name)? - empty));
+    }
+    Ok(format!(
+        "Calls of host functions: a row of 8 bytes, a search of 60 bytes of a packet, a hash of 16, a patch of 6, and a packet that is kept and released.\n\n{table}"
+    ))
 }
 
 fn per_packet(instructions: u64, packets: u64) -> f64 {

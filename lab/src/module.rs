@@ -55,7 +55,75 @@ const EMPTY_MANIFEST: &str = "name = 'empty'\nversion = '1'\nabi = 2\nlicense = 
 const EMPTY_WAT: &str = r#"(module (memory (export "memory") 1)
     (func (export "weir_packet") (param i32) (result i32) (i32.const 0)))"#;
 
+/// A module that calls one host function for each packet, for the count of a call's instructions.
+struct CallingModule {
+    /// The name of the module.
+    name: &'static str,
+    /// The type of the imported function, as text of WebAssembly.
+    import: &'static str,
+    /// Further imports, data and functions.
+    more: &'static str,
+    /// The code of `weir_packet` with the packet's descriptor in local 0. It leaves nothing on the stack.
+    code: &'static str,
+}
+
+const CALLING: &[CallingModule] = &[
+    CallingModule {
+        name: "call-emit",
+        import: r#"(import "weir" "emit" (func $call (param i32 i32 i32) (result i32)))"#,
+        more: "",
+        code: "(drop (call $call (i32.const 0) (i32.const 1024) (i32.const 8)))",
+    },
+    CallingModule {
+        name: "call-find",
+        import: r#"(import "weir" "find" (func $call (param i32 i32 i32) (result i64)))
+            (import "weir" "find_compile" (func $compile (param i32 i32 i32) (result i32)))"#,
+        more: r#"(data (i32.const 1024) "\04\00\00\00weir")
+            (func (export "weir_start") (result i32) (call $compile (i32.const 1024) (i32.const 8) (i32.const 0)))"#,
+        code: "(drop (call $call (i32.const 0) (i32.load offset=8 (local.get 0)) (i32.const 60)))",
+    },
+    CallingModule {
+        name: "call-hash",
+        import: r#"(import "weir" "hash" (func $call (param i32 i32 i64) (result i64)))"#,
+        more: "",
+        code: "(drop (call $call (i32.load offset=8 (local.get 0)) (i32.const 16) (i64.const 0)))",
+    },
+    CallingModule {
+        name: "call-patch",
+        import: r#"(import "weir" "patch" (func $call (param i32 i32 i32 i32) (result i32)))"#,
+        more: "",
+        code: "(drop (call $call (local.get 0) (i32.const 0) (i32.const 1024) (i32.const 6)))",
+    },
+    CallingModule {
+        name: "call-keep",
+        import: r#"(import "weir" "keep" (func $call (param i32) (result i32)))
+            (import "weir" "release" (func $release (param i32) (result i32)))"#,
+        more: "",
+        code: "(drop (call $release (call $call (local.get 0))))",
+    },
+];
+
+/// The rest of the manifest of a calling module.
+const CALLING_MANIFEST: &str = "keep = 64\n[[stream]]\nname = 'rows'\nsummary = 'one row for each call'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\n";
+
 impl Module {
+    /// The modules that call one host function for each packet: emit, find, hash, patch, and keep with release.
+    pub fn calling() -> Result<Vec<Self>, LabError> {
+        CALLING.iter().map(Self::calling_one).collect()
+    }
+
+    fn calling_one(calling: &CallingModule) -> Result<Self, LabError> {
+        let CallingModule { name, import, more, code } = calling;
+        let text = format!(
+            r#"(module {import} (memory (export "memory") 1) {more}
+                (func (export "weir_packet") (param i32) (result i32) {code} (i32.const 0)))"#
+        );
+        let manifest = format!(
+            "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'calls a host function'\nmemory = '64 KiB'\n{CALLING_MANIFEST}"
+        );
+        Self::of_text(name, &text, &manifest, Class::Empty)
+    }
+
     /// The eight shipped modules whose price is measured.
     pub fn shipped() -> Result<Vec<Self>, LabError> {
         SHIPPED.iter().map(|(name, class)| Self::read(name, *class)).collect()
@@ -71,6 +139,9 @@ impl Module {
         if name == "empty" {
             return Self::empty();
         }
+        if let Some(calling) = CALLING.iter().find(|calling| calling.name == name) {
+            return Self::calling_one(calling);
+        }
         match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, class)) => Self::read(name, *class),
             None => Err(LabError::failed(name, "no module with a measured price has this name")),
@@ -79,14 +150,19 @@ impl Module {
 
     /// A module that does nothing.
     pub fn empty() -> Result<Self, LabError> {
-        let mut wasm = wat::parse_str(EMPTY_WAT).unwrap_or_default();
-        append_manifest(&mut wasm, EMPTY_MANIFEST);
+        Self::of_text("empty", EMPTY_WAT, EMPTY_MANIFEST, Class::Empty)
+    }
+
+    /// A module from its text, without a C source of its own.
+    fn of_text(name: &str, text: &str, manifest: &str, class: Class) -> Result<Self, LabError> {
+        let mut wasm = wat::parse_str(text).context(name)?;
+        append_manifest(&mut wasm, manifest);
         Ok(Self {
-            name: "empty".to_owned(),
+            name: name.to_owned(),
             source: paths::root().join("lab/native/empty.c"),
             wasm,
-            manifest: Manifest::parse(EMPTY_MANIFEST.as_bytes()).context("empty")?,
-            class: Class::Empty,
+            manifest: Manifest::parse(manifest.as_bytes()).context(name)?,
+            class,
             tables: Vec::new(),
         })
     }

@@ -98,7 +98,7 @@ impl Packets {
 
     /// The memory with the descriptors of the current block.
     pub fn descriptors(&self) -> Area<'_> {
-        Area { fd: self.block_descriptors.as_fd(), offset: 0, len: BLOCK_BYTES }
+        Area { fd: self.block_descriptors.as_fd(), offset: 0, len: BLOCK_BYTES, is_fixed: false }
     }
 
     /// Makes the block with this index the current one: writes its descriptors into the memory that modules map.
@@ -112,7 +112,7 @@ impl Packets {
 
     /// The capture file.
     pub fn capture(&self) -> Area<'_> {
-        Area { fd: self.capture.as_fd(), offset: 0, len: self.capture_len }
+        Area { fd: self.capture.as_fd(), offset: 0, len: self.capture_len, is_fixed: false }
     }
 
     /// The first batches: as few as contain `packets` packets, or all.

@@ -59,14 +59,17 @@ pub(crate) fn run_on(
     let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
     let mut capture = Capture::open(CaptureInput::File(capture.to_owned())).unwrap();
     let ring = capture.descriptors();
-    let ring_area = Area { fd: ring.fd(), offset: 0, len: usize::try_from(ring.len().0).unwrap() };
+    let ring_area =
+        Area { fd: ring.fd(), offset: 0, len: usize::try_from(ring.len().0).unwrap(), is_fixed: false };
     instance.map_descriptors(ring_area).unwrap();
     let (mut dropped, mut window_id, mut last) = (0, None, Timestamp(0));
     while let CaptureNext::Block(block) = capture.next_block().unwrap() {
         let window = block.window();
         if window_id.replace(window.id()) != Some(window.id()) {
             let len = usize::try_from(window.len().0).unwrap();
-            instance.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len }).unwrap();
+            instance
+                .map_packets(Area { fd: window.fd(), offset: window.file_offset(), len, is_fixed: false })
+                .unwrap();
         }
         for batch in block.batches() {
             assert!(batch.guest_address >= DESCRIPTORS_BASE);

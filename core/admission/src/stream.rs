@@ -23,6 +23,8 @@ pub struct DeclaredStream {
     padding: Vec<Range<usize>>,
     /// The presence byte and the value's bytes of each optional field.
     optional: Vec<(usize, Range<usize>)>,
+    /// True if a field points to bytes outside of the row.
+    has_strings: bool,
 }
 
 /// A field of a stream.
@@ -85,7 +87,8 @@ impl DeclaredStream {
         let row_bytes = end.next_multiple_of(align);
         padding.push(end..row_bytes);
         padding.retain(|gap| !gap.is_empty());
-        Self { name, summary, fields, row_bytes, padding, optional }
+        let has_strings = fields.iter().any(|field| field.ty.is_indirect());
+        Self { name, summary, fields, row_bytes, padding, optional, has_strings }
     }
 
     /// Sets the bytes of a row to zero that carry no value, and each presence byte to 0 or 1. So rows with equal values
@@ -119,7 +122,13 @@ impl DeclaredStream {
         row.len() == self.row_bytes && self.fields.iter().all(|field| field.read(row, tail).is_some())
     }
 
+    /// Returns true if rows point to strings or bytes outside of the row.
+    pub fn has_strings(&self) -> bool {
+        self.has_strings
+    }
+
     /// Returns the size of a row in bytes.
+    #[inline]
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
     }

@@ -44,7 +44,7 @@ use crate::checksum::ChecksumUpdate;
 use crate::classify::{HeaderVisitor, LinkPart, PEEK_MAX, to_usize, walk};
 use crate::ip::protocol;
 use crate::link::ETHERNET_HEADER;
-use crate::meta::Meta;
+use crate::meta::{LinkType, Meta};
 use crate::upper::UpperHeader;
 use crate::write_field::{WriteField, WriteFields};
 use std::ops::Range;
@@ -96,6 +96,15 @@ pub fn check(head: &[u8], descriptor: &Descriptor, offset: u32, bytes: &[u8]) ->
 }
 
 impl WriteFields {
+    /// Returns true if the descriptor alone shows that a patch is allowed: the patch lies in one field of a header that
+    /// was wholly captured, or in several if they share a byte, and these fields may be written. [`Self::check`] allows
+    /// such a patch, too, unless the packet has changed since it was described. If the result is false, [`Self::check`]
+    /// decides.
+    #[inline]
+    pub fn check_common(self, descriptor: &Descriptor, offset: u32, bytes: &[u8]) -> bool {
+        common_fields(descriptor, to_usize(offset), bytes).is_some_and(|fields| self.has_all(fields))
+    }
+
     /// Checks as [`check`] does, for a module that may write these fields only, at most [`limit::PATCH_BYTES`] at
     /// once.
     ///
@@ -144,6 +153,52 @@ pub fn apply(
     bytes: &[u8],
 ) -> Result<(), PatchError> {
     WriteFields::ALL.apply(packet, descriptor, offset, bytes)
+}
+
+/// Returns the fields that contain all of a patch, if the descriptor shows their place: hardware addresses of Ethernet,
+/// fields of the IP header that decide nothing about it, and of a TCP or UDP header. `None` for other patches.
+#[inline]
+fn common_fields(d: &Descriptor, offset: usize, bytes: &[u8]) -> Option<WriteFields> {
+    const EXCLUDED: u32 = flag::MALFORMED | flag::FRAGMENT | flag::LATER_FRAGMENT;
+    const TCP_OR_UDP: u32 = flag::TCP | flag::UDP;
+    const TYPE_OF_SERVICE: WriteFields = WriteFields::of(&[WriteField::Dscp, WriteField::Ecn]);
+    const FIRST_OF_IPV6: WriteFields =
+        WriteFields::of(&[WriteField::Dscp, WriteField::Ecn, WriteField::FlowLabel]);
+    let end = offset.checked_add(bytes.len())?;
+    // With `L4` and without `MALFORMED`, all headers up to the payload are valid and captured.
+    if d.flags & (flag::L4 | EXCLUDED) != flag::L4 || bytes.is_empty() || end > to_usize(d.cap_len) {
+        return None;
+    }
+    let (ip, upper) = (usize::from(d.l3_offset), usize::from(d.l4_offset));
+    let is_in = |from: usize, to: usize| from <= offset && end <= to;
+    let field = if offset < ip {
+        let is_ethernet = d.link_type == LinkType::Ethernet.number();
+        is_ethernet.then_some(WriteField::Macs).filter(|_| end <= 12)
+    } else if offset < upper {
+        match d.flags & (flag::IPV4 | flag::IPV6) {
+            flag::IPV4 if is_in(ip + 1, ip + 2) => return Some(TYPE_OF_SERVICE),
+            flag::IPV4 if is_in(ip + 4, ip + 6) => Some(WriteField::IpId),
+            flag::IPV4 if is_in(ip + 8, ip + 9) => Some(WriteField::Ttl),
+            // The version keeps its value.
+            flag::IPV6 if offset == ip && end <= ip + 2 => {
+                return bytes.first().filter(|first| **first >> 4 == 6).map(|_| FIRST_OF_IPV6);
+            }
+            flag::IPV6 if is_in(ip + 2, ip + 4) => Some(WriteField::FlowLabel),
+            flag::IPV6 if is_in(ip + 7, ip + 8) => Some(WriteField::Ttl),
+            _ => None,
+        }
+    } else {
+        let is_at = |from: usize, to: usize| is_in(upper + from, upper + to);
+        match d.flags & TCP_OR_UDP {
+            flag::TCP | flag::UDP if is_at(0, 4) => Some(WriteField::Ports),
+            flag::TCP if is_at(4, 8) => Some(WriteField::TcpSequence),
+            flag::TCP if is_at(8, 12) => Some(WriteField::TcpAcknowledgement),
+            flag::TCP if is_at(13, 14) => Some(WriteField::TcpFlags),
+            flag::TCP if is_at(14, 16) => Some(WriteField::TcpWindow),
+            _ => None,
+        }
+    };
+    field.map(WriteFields::from)
 }
 
 /// Writes an allowed patch, and updates the checksums that cover it.

@@ -105,6 +105,21 @@ impl WriteFields {
         self.0 & field.bit() != 0
     }
 
+    /// Returns true if the set contains all fields of `others`.
+    pub const fn has_all(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// The set of these fields.
+    pub(crate) const fn of(fields: &[WriteField]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < fields.len() {
+            bits |= fields[at].bit();
+            at += 1;
+        }
+        Self(bits)
+    }
+
     /// The fields of the set, in the order of [`WriteField::ALL`].
     pub fn iter(self) -> impl Iterator<Item = WriteField> {
         WriteField::ALL.iter().copied().filter(move |field| self.has(*field))

@@ -6,7 +6,7 @@ use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
+use weir_wire::{LinkType, Meta, PEEK_MAX, WriteFields, classify};
 
 fn meta(packet: &[u8], link_type: LinkType) -> Meta {
     let cap_len = u32::try_from(packet.len()).expect("a small packet");
@@ -106,6 +106,29 @@ fn described_ethernet(packet: &[u8]) -> Descriptor {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_the_descriptor_alone_allows_is_allowed(flow in flows(), bits in any::<u32>(), noise in any::<[u8; 4]>()) {
+        let packet = flow.packet();
+        let descriptor = described(&packet, &meta(&packet, LinkType::Ethernet));
+        let head = &packet[..packet.len().min(PEEK_MAX)];
+        let limited = WriteFields::from_bits(bits);
+        for (offset, len) in (0..packet.len().min(120)).flat_map(|offset| (1..=4).map(move |len| (offset, len))) {
+            let Some(old) = packet.get(offset..offset + len) else { continue };
+            // Other bytes, and bytes with the same upper halves.
+            let new = [noise[..len].to_vec(), old.iter().zip(noise).map(|(old, new)| old ^ (new & 15)).collect()];
+            for (bytes, fields) in new.iter().flat_map(|bytes| [(bytes, WriteFields::ALL), (bytes, limited)]) {
+                let offset = u32::try_from(offset).expect("a small packet");
+                let is_common = fields.check_common(&descriptor, offset, bytes);
+                let checked = fields.check(head, &descriptor, offset, bytes);
+                prop_assert!(!is_common || checked.is_ok(), "{}+{} of {:?}: {:?}", offset, len, fields, checked);
+            }
+        }
+        // The fields that modules write most.
+        let at = u32::from(descriptor.l3_offset) + if flow.v6 { 7 } else { 8 };
+        let is_common = WriteFields::ALL.check_common(&descriptor, at, &[64]);
+        prop_assert_eq!(is_common, descriptor.flags & (flag::L4 | flag::MALFORMED) == flag::L4);
+    }
 
     #[test]
     fn arbitrary_bytes_neither_panic_nor_break_a_guarantee(input in prop::collection::vec(any::<u8>(), 0..200)) {

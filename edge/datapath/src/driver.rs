@@ -2,6 +2,7 @@
 //! node's core threads and `weir run` run modules through it.
 
 use crate::clock::ClockReading;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -69,12 +70,11 @@ pub trait Sandbox {
 impl Sandbox for Instance {
     fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()> {
         let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
-        Self::map_descriptors(self, Area { fd: ring.fd(), offset: 0, len }).map(|_| ())
+        Self::map_descriptors(self, Area { fd: ring.fd(), offset: 0, len, is_fixed: false }).map(|_| ())
     }
 
     fn map_window(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError> {
-        let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
-        let addresses = self.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len })?;
+        let addresses = self.map_packets(area_of(window))?;
         let memory = Arc::clone(window);
         self.set_packet_pinner(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
         Ok(Some(weir_netio::watch(addresses, window)?))
@@ -316,7 +316,19 @@ fn pin(window: &PacketWindow, address: u32, len: u32) -> Result<Pinned, NotPinne
         PinError::Full => NotPinned::Full,
     })?;
     let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.pieces_max());
-    Ok(Pinned { guard: Box::new(pin), pieces, piece_size: piece, pieces_max: most })
+    // A file needs no guard, and so no memory for one.
+    let guard: Box<dyn Any + Send> = if pieces.is_empty() { Box::new(()) } else { Box::new(pin) };
+    Ok(Pinned { guard, pieces, piece_size: piece, pieces_max: most })
+}
+
+/// The area of a window that a sandbox maps.
+pub fn area_of(window: &PacketWindow) -> Area<'_> {
+    Area {
+        fd: window.fd(),
+        offset: window.file_offset(),
+        len: usize::try_from(window.len().0).unwrap_or(usize::MAX),
+        is_fixed: window.is_fixed(),
+    }
 }
 
 /// A mask of bits 0 to `i` - 1.

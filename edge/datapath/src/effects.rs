@@ -107,7 +107,7 @@ mod tests {
     use weir_wire::WriteFields;
 
     fn patch(packet: u32, offset: u32) -> Patch {
-        Patch { packet, offset, bytes: vec![0], fields: WriteFields::ALL }
+        Patch { packet, offset, bytes: vec![0].into(), fields: WriteFields::ALL }
     }
 
     #[test]

@@ -69,6 +69,12 @@ impl PacketWindow {
         self.id
     }
 
+    /// Returns true if nothing changes the bytes of a block's packets while the block is in use: the window is memory of
+    /// this process or of the kernel, and not a file.
+    pub fn is_fixed(&self) -> bool {
+        self.watched.is_none()
+    }
+
     /// The file to map.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

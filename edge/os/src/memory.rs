@@ -5,16 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
 
-/// Eight bytes at any address.
+/// A value at any address, which one instruction loads.
 #[repr(C, packed)]
 #[derive(Clone, Copy)]
-struct Word(u64);
+struct Unaligned<T: Copy>(T);
 
-/// Sixteen bytes at any address: one vector load.
+/// Sixteen bytes: one vector.
 #[cfg(target_arch = "x86_64")]
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Wide(std::arch::x86_64::__m128i);
+type Vector = std::arch::x86_64::__m128i;
 
 /// Copies `len` bytes that another process may change at the same time. Reads each byte exactly once: by volatile reads,
 /// which the compiler can neither repeat nor omit.
@@ -24,24 +22,52 @@ struct Wide(std::arch::x86_64::__m128i);
 /// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
 #[inline(always)]
 pub unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    let wide = len / 16;
-    #[cfg(not(target_arch = "x86_64"))]
-    let wide = 0;
-    #[cfg(target_arch = "x86_64")]
-    for i in 0..wide {
-        // SAFETY: bytes 16i..16i+16 are below `len`; `Wide` needs no alignment.
-        unsafe { to.cast::<Wide>().add(i).write(from.cast::<Wide>().add(i).read_volatile()) };
+    let mut at = 0;
+    // SAFETY: the bytes of each piece are below `len`; none of the types needs an alignment.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Two vectors a step, whose loads the processor executes at the same time.
+            while at + 32 <= len {
+                let low = from.add(at).cast::<Unaligned<Vector>>().read_volatile();
+                let high = from.add(at + 16).cast::<Unaligned<Vector>>().read_volatile();
+                to.add(at).cast::<Unaligned<Vector>>().write(low);
+                to.add(at + 16).cast::<Unaligned<Vector>>().write(high);
+                at += 32;
+            }
+            if len & 16 != 0 {
+                at = copy_piece::<Vector>(from, to, at);
+            }
+        }
+        while at + 8 <= len {
+            at = copy_piece::<u64>(from, to, at);
+        }
+        // At most one piece of each of these sizes is left.
+        if len & 4 != 0 {
+            at = copy_piece::<u32>(from, to, at);
+        }
+        if len & 2 != 0 {
+            at = copy_piece::<u16>(from, to, at);
+        }
+        if len & 1 != 0 {
+            copy_piece::<u8>(from, to, at);
+        }
     }
-    let words = len / 8;
-    for i in wide * 2..words {
-        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` needs no alignment.
-        unsafe { to.cast::<Word>().add(i).write(from.cast::<Word>().add(i).read_volatile()) };
+}
+
+/// Copies one piece of the size of `T` at offset `at`. Returns the offset behind it.
+///
+/// # Safety
+///
+/// The piece is readable at `from` and writable at `to`.
+#[inline(always)]
+unsafe fn copy_piece<T: Copy>(from: *const u8, to: *mut u8, at: usize) -> usize {
+    // SAFETY: by the promise of the caller.
+    unsafe {
+        let piece = from.add(at).cast::<Unaligned<T>>().read_volatile();
+        to.add(at).cast::<Unaligned<T>>().write(piece);
     }
-    for i in words * 8..len {
-        // SAFETY: byte i is below `len`.
-        unsafe { to.add(i).write(from.add(i).read_volatile()) };
-    }
+    at + size_of::<T>()
 }
 
 /// Creates an empty memory file that can be sealed. The name appears in lists of open or mapped files.

@@ -548,7 +548,9 @@ fn a_remapped_window_shows_no_bytes_of_the_last_one() {
     file.write_all(&[9; 4096]).unwrap();
     let file = std::fs::File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    instance.map_packets(weir_sandbox::Area { fd: file.as_fd(), offset: 0, len: 4096 }).unwrap();
+    instance
+        .map_packets(weir_sandbox::Area { fd: file.as_fd(), offset: 0, len: 4096, is_fixed: false })
+        .unwrap();
     instance.run(BatchInput { mask: 1, ..all() });
     assert!(values(&mut instance).is_empty());
     assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds);

@@ -5,6 +5,7 @@ mod hostile;
 mod keeping;
 mod modules;
 mod oracle;
+mod reading;
 mod sending;
 mod session_memory;
 mod soundness;

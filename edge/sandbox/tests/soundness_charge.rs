@@ -58,11 +58,13 @@ impl Runner {
         linker.func_wrap("weir", "keep", |_: i32, _: i64| 0_i32).unwrap();
         linker.func_wrap("weir", "release", |_: i32| 0_i32).unwrap();
         linker.func_wrap("weir", "publish", |_: i32, _: i32, _: i32| 0_i32).unwrap();
-        linker.func_wrap("weir", "find", |_: i32, at: i32, len: i32| i64::from(at ^ len)).unwrap();
+        linker.func_wrap("weir", "find", |_: i32, at: i32, len: i32, _: i64| i64::from(at ^ len)).unwrap();
         linker
-            .func_wrap("weir", "hash", |at: i32, len: i32, _: i64| i64::from(at) * 31 + i64::from(len))
+            .func_wrap("weir", "hash", |at: i32, len: i32, _: i64, _: i64| {
+                i64::from(at) * 31 + i64::from(len)
+            })
             .unwrap();
-        linker.func_wrap("weir", "digest", |_: i32, _: i32, _: i32, _: i32| 0_i32).unwrap();
+        linker.func_wrap("weir", "digest", |_: i32, _: i32, _: i32, _: i32, _: i64| 0_i32).unwrap();
         linker.func_wrap("weir", "log", |_: i32, _: i32, _: i32| 0_i32).unwrap();
         linker.func_wrap("weir", "param_int", |_: i32| 9_i64).unwrap();
         linker.func_wrap("weir", "param_bytes", |_: i32, _: i32, _: i32| 3_i32).unwrap();

@@ -516,7 +516,7 @@ fn an_aborted_call_loses_its_packet_and_those_after_it() {
     assert!(instance.is_suspended());
     // Nothing can be changed or taken meanwhile, but the past effects are visible.
     let file = std::fs::File::open("/dev/zero").unwrap();
-    let area = Area { fd: file.as_fd(), offset: 0, len: 4096 };
+    let area = Area { fd: file.as_fd(), offset: 0, len: 4096, is_fixed: false };
     assert_eq!(instance.map_packets(area).unwrap_err().kind(), ErrorKind::ResourceBusy);
     assert_eq!(instance.map_descriptors(area).unwrap_err().kind(), ErrorKind::ResourceBusy);
     assert!(values(&mut instance).is_empty());

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use weir_abi::{Descriptor, code, host::algorithm, limit};
-use weir_sandbox::Patch;
+use weir_sandbox::{Patch, PatchBytes};
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 use {
@@ -175,12 +175,15 @@ unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len
     let Some(declared) = host.manifest.streams.get(stream as usize) else { return code::UNKNOWN };
     let Ok(stream) = u16::try_from(stream) else { return code::UNKNOWN };
     host.records.begin(RecordOrder::packet(host.first), stream, row);
+    declared.normalise(host.records.last_row());
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect() && !field.is_null(row)) {
         let word =
             |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let text = host.space.copy_string(word(field.offset), word(field.offset + 4)).unwrap_or_default();
         host.records.append_tail(field.offset, &text);
     }
+    // The strings of one row are copied before it is emitted, and not used any more.
+    host.strings_used = 0;
     code::OK
 }
 
@@ -195,19 +198,25 @@ unsafe extern "C" fn patch(
     let (host, described, wanted, index) = unsafe {
         let host = host(context);
         let index = descriptor.offset_from(host.descriptors);
-        (host, *descriptor, module_bytes(bytes, len), index)
+        (host, &*descriptor, module_bytes(bytes, len), index)
     };
+    let packet = host.first + u32::try_from(index).unwrap_or(0);
+    let base = host.space.base();
+    let mut store = || {
+        let bytes = PatchBytes::from_slice(wanted);
+        host.patches.push(Patch { packet, offset, bytes, fields: WriteFields::ALL });
+        code::OK
+    };
+    if WriteFields::ALL.check_common(described, offset, wanted) {
+        return store();
+    }
     // SAFETY: the packet is mapped in the space at the address that its descriptor has.
     let head = unsafe {
         let peek = u32::try_from(PEEK_MAX).unwrap_or(u32::MAX);
-        module_bytes(host.space.base().add(described.data as usize), described.cap_len.min(peek))
+        module_bytes(base.add(described.data as usize), described.cap_len.min(peek))
     };
-    match weir_wire::patch::check(head, &described, offset, wanted) {
-        Ok(()) => {
-            let packet = host.first + u32::try_from(index).unwrap_or(0);
-            host.patches.push(Patch { packet, offset, bytes: wanted.to_vec(), fields: WriteFields::ALL });
-            code::OK
-        }
+    match weir_wire::patch::check(head, described, offset, wanted) {
+        Ok(()) => store(),
         Err(PatchError::Range { .. }) => code::RANGE,
         Err(PatchError::Denied { .. } | PatchError::Withheld { .. }) => code::DENIED,
     }

@@ -4,6 +4,7 @@ use crate::core_thread::session_part::TableUpdates;
 use std::io;
 use std::sync::Arc;
 use weir_datapath::driver::Sandbox;
+use weir_datapath::driver::area_of;
 use weir_netio::{DescriptorRing, PacketWindow, WatchGuard};
 use weir_sandbox::{
     Area, Call, CallStep, FuelSlice, Instance, InstanceCounters, LogLine, ModuleEvent, Patch, RemoteInstance,
@@ -34,6 +35,7 @@ impl Sandbox for SandboxInstance {
                 fd: ring.fd(),
                 offset: 0,
                 len: usize::try_from(ring.len().0).unwrap_or(usize::MAX),
+                is_fixed: false,
             }),
         }
     }
@@ -46,8 +48,7 @@ impl Sandbox for SandboxInstance {
             Self::InProcess(instance) => instance.map_window(window),
             // The window is mapped in the other process. Its memory cannot shrink, so this process needs no guard.
             Self::Remote { instance, .. } => {
-                let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
-                instance.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len })?;
+                instance.map_packets(area_of(window))?;
                 Ok(None)
             }
         }

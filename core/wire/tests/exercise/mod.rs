@@ -49,6 +49,9 @@ pub fn exercise(input: &[u8]) {
     let checked = patch::check(&packet[..packet.len().min(PEEK_MAX)], &descriptor, offset, bytes);
     let applied = patch::apply(&mut patched, &descriptor, offset, bytes);
     assert_eq!(checked, applied, "check and apply disagree");
+    if WriteFields::ALL.check_common(&descriptor, offset, bytes) {
+        assert_eq!(checked, Ok(()), "the descriptor shows a field that may not be written");
+    }
     if applied.is_err() {
         assert_eq!(patched, packet, "a refused patch changes nothing");
     } else {
@@ -79,6 +82,9 @@ pub fn exercise(input: &[u8]) {
         granted,
         "check and apply disagree for {fields}"
     );
+    if fields.check_common(&descriptor, offset, bytes) {
+        assert_eq!(granted, Ok(()), "the descriptor shows a field that is not among {fields}");
+    }
     match granted {
         Ok(()) => assert!(applied.is_ok() && by_fields == patched, "{fields} allow more than all do"),
         Err(_) => assert_eq!(by_fields, packet, "a refused patch changes nothing"),

@@ -4,7 +4,7 @@ use crate::load::rewrite::{LIMIT, SUSPEND};
 use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
-use crate::run::guest_memory::{guest_memory, with_bytes, write_bytes};
+use crate::run::guest_memory::{GuestMemory, PrivateMemory, guest_memory, with_bytes, write_bytes};
 use crate::run::kept::{Kept, keep, release};
 use crate::run::outgoing::{SentFrames, send};
 use crate::run::pattern::{PatternError, Patterns};
@@ -13,10 +13,11 @@ use crate::run::slice::{self, CallCounter, SliceState};
 use crate::run::table::{TablePublisher, publish};
 use sha1::Sha1;
 use sha2::Sha256;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
+use wasmtime::{Caller, Linker, ResourceLimiter};
 use weir_abi::host::{self, HOST_FUNCTIONS, HostDefinition, HostFunction, algorithm};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
 use weir_units::{Bytes, Nanos};
@@ -47,6 +48,9 @@ pub struct LogLine {
     pub text: String,
 }
 
+/// The bytes of a patch. Those of the usual patches, an IPv6 address at the most, need no memory of their own.
+pub type PatchBytes = SmallVec<[u8; 16]>;
+
 /// A patch of a packet, as the module requested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
@@ -55,7 +59,7 @@ pub struct Patch {
     /// Offset in the packet.
     pub offset: u32,
     /// The new bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: PatchBytes,
     /// The fields that the module may write. They are checked again when the patch is applied.
     pub fields: WriteFields,
 }
@@ -63,10 +67,12 @@ pub struct Patch {
 /// The host's state of an instance, kept in the wasmtime store.
 pub(crate) struct HostState {
     pub(crate) admitted: Arc<Admitted>,
-    /// The private memory; `None` during instantiation.
-    pub(crate) memory: Option<Memory>,
+    /// The private memory.
+    pub(crate) private: PrivateMemory,
     /// The host addresses of the mapped packets.
     pub(crate) packets: Range<usize>,
+    /// True if nothing changes the bytes of a batch's packets during its calls.
+    pub(crate) has_fixed_packets: bool,
     /// The host addresses of the mapped descriptors.
     pub(crate) descriptors: Range<usize>,
     /// The host addresses of the mapped tables, by their index in the manifest.
@@ -101,7 +107,13 @@ pub(crate) struct HostState {
     /// The number of elements in all WebAssembly tables of the module.
     table_elements: usize,
     /// The compiled pattern sets, by their handles.
-    patterns: Vec<Patterns>,
+    pub(crate) patterns: Vec<Patterns>,
+    /// The places of the strings of a row: offset of the field in the row, address and length.
+    string_places: Vec<(usize, u32, u32)>,
+    /// The most records of a packet and of a call.
+    record_allowance: OutputAllowance,
+    /// The most patches of a packet.
+    patches_max: u32,
     /// The number of log lines of the module so far.
     lines_logged: u32,
     /// True if calls over their limit continue, as in a supervised module.
@@ -129,13 +141,15 @@ pub(crate) struct HostState {
     pub(crate) message: Vec<u8>,
     /// The part of the session's memory reservation that the instance uses.
     pub(crate) held_memory: Option<HeldMemory>,
-    /// The size of `held_memory` before the last growth of the memory.
-    held_before_growth: Bytes,
+    /// The size of `held_memory` and of the private memory before the last growth of the memory.
+    before_growth: (Bytes, usize),
 }
 
 impl HostState {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
+            record_allowance: OutputAllowance::of_records(admitted.profile()),
+            patches_max: admitted.profile().patches.min(limit::PATCHES_PER_PACKET),
             encoded_parameters: admitted.values().iter().map(ParameterValue::encoded).collect(),
             continues_over_limit: false,
             exceeded: 0,
@@ -148,10 +162,11 @@ impl HostState {
             publisher: None,
             message: Vec::new(),
             held_memory: None,
-            held_before_growth: Bytes(0),
+            before_growth: (Bytes(0), 0),
             admitted,
-            memory: None,
+            private: PrivateMemory::default(),
             packets: 0..0,
+            has_fixed_packets: false,
             descriptors: 0..0,
             tables: Vec::new(),
             scratch: Vec::new(),
@@ -170,6 +185,7 @@ impl HostState {
             patch_counts: [0; BATCH_PACKETS],
             table_elements: 0,
             patterns: Vec::new(),
+            string_places: Vec::new(),
             lines_logged: 0,
         }
     }
@@ -258,12 +274,7 @@ impl HostState {
         if self.emitted.has_used_nothing(self.phase, order) {
             self.string_bytes = 0;
         }
-        let is_within_limit = self.emitted.charge(
-            self.phase,
-            order,
-            bytes,
-            OutputAllowance::of_records(self.admitted.profile()),
-        );
+        let is_within_limit = self.emitted.charge(self.phase, order, bytes, self.record_allowance);
         self.records_dropped += u64::from(!is_within_limit);
         is_within_limit
     }
@@ -282,17 +293,23 @@ impl ResourceLimiter for HostState {
         if wanted > self.admitted.memory() {
             return Ok(false);
         }
-        let Some(held_memory) = &mut self.held_memory else { return Ok(true) };
         // The initial memory has been reserved before instantiation, so a request for it succeeds without a reservation.
-        self.held_before_growth = held_memory.bytes();
-        Ok(wanted <= self.held_before_growth || held_memory.set(wanted))
+        let held = self.held_memory.as_ref().map_or(wanted, HeldMemory::bytes);
+        let is_allowed =
+            wanted <= held || self.held_memory.as_mut().is_none_or(|held_memory| held_memory.set(wanted));
+        if is_allowed {
+            self.before_growth = (held, self.private.begin_growth(desired));
+        }
+        Ok(is_allowed)
     }
 
     /// Gives the memory back to the session's reservation after a growth that failed because the system had no pages.
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        let (held, private) = self.before_growth;
+        self.private.undo_growth(private);
         if let Some(held_memory) = &mut self.held_memory {
             // A shrink always succeeds.
-            _ = held_memory.set(self.held_before_growth);
+            _ = held_memory.set(held);
         }
         Ok(())
     }
@@ -414,24 +431,31 @@ fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinitio
                 find_compile(&mut caller, unsigned(list), unsigned(len), flags).map_err(wasmtime::Error::from)
             })
         }
-        HostFunction::Find => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, handle: i32, bytes: i32, len: i32| {
-                find(&mut caller, handle, unsigned(bytes), unsigned(len)).map_err(wasmtime::Error::from)
-            })
-        }
-        HostFunction::Hash => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, bytes: i32, len: i32, seed: i64| {
-                with_bytes(&mut caller, HostFunction::Hash, unsigned(bytes), unsigned(len), |bytes, _| {
-                    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
-                })
-                .map_err(wasmtime::Error::from)
-            })
-        }
+        HostFunction::Find => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, handle: i32, bytes: i32, len: i32, rest: i64| {
+                let current = current(rest.cast_unsigned());
+                find(&mut caller, handle, (unsigned(bytes), unsigned(len)), current)
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
+        HostFunction::Hash => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, bytes: i32, len: i32, seed: i64, rest: i64| {
+                let current = current(rest.cast_unsigned());
+                hash(&mut caller, (unsigned(bytes), unsigned(len)), seed, current)
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
         HostFunction::Digest => linker.func_wrap(
             module,
             name,
-            |mut caller: Call<'_>, algorithm: i32, bytes: i32, len: i32, to: i32| {
-                digest(&mut caller, unsigned(algorithm), (unsigned(bytes), unsigned(len)), unsigned(to))
+            |mut caller: Call<'_>, algorithm: i32, bytes: i32, len: i32, to: i32, rest: i64| {
+                let bytes = (unsigned(bytes), unsigned(len));
+                let current = current(rest.cast_unsigned());
+                digest(&mut caller, unsigned(algorithm), bytes, unsigned(to), current)
                     .map_err(wasmtime::Error::from)
             },
         ),
@@ -490,14 +514,27 @@ fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinitio
     Ok(())
 }
 
-fn find(caller: &mut Caller<'_, HostState>, handle: i32, bytes: u32, len: u32) -> Result<i64, FaultKind> {
-    with_bytes(caller, HostFunction::Find, bytes, len, |bytes, host| {
-        let patterns = host.patterns.get(unsigned(handle) as usize);
-        match patterns.and_then(|patterns| patterns.find(bytes)) {
-            Some((pattern, at)) => (i64::from(pattern) << 32) | i64::from(at),
-            None => -1,
-        }
+fn hash(
+    caller: &mut Caller<'_, HostState>,
+    (bytes, len): (u32, u32),
+    seed: i64,
+    current: Option<u32>,
+) -> Result<i64, FaultKind> {
+    let mut guest = guest_memory(caller, HostFunction::Hash)?.for_packet(current);
+    guest.bytes(bytes, len, |bytes, _| {
+        xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
     })
+}
+
+fn find(
+    caller: &mut Caller<'_, HostState>,
+    handle: i32,
+    (bytes, len): (u32, u32),
+    current: Option<u32>,
+) -> Result<i64, FaultKind> {
+    let mut guest = guest_memory(caller, HostFunction::Find)?.for_packet(current);
+    let found = guest.find(unsigned(handle), bytes, len)?;
+    Ok(found.map_or(-1, |(pattern, at)| (i64::from(pattern) << 32) | i64::from(at)))
 }
 
 fn digest(
@@ -505,13 +542,14 @@ fn digest(
     algorithm: u32,
     bytes: (u32, u32),
     to: u32,
+    current: Option<u32>,
 ) -> Result<i32, FaultKind> {
     if bytes.1 > algorithm::BYTES {
         return Ok(code::RANGE);
     }
     match algorithm {
-        algorithm::SHA1 => digest_by::<Sha1>(caller, bytes, to),
-        algorithm::SHA256 => digest_by::<Sha256>(caller, bytes, to),
+        algorithm::SHA1 => digest_by::<Sha1>(caller, bytes, to, current),
+        algorithm::SHA256 => digest_by::<Sha256>(caller, bytes, to, current),
         _ => Ok(code::UNKNOWN),
     }
 }
@@ -521,8 +559,10 @@ fn digest_by<D: sha2::Digest>(
     caller: &mut Caller<'_, HostState>,
     (bytes, len): (u32, u32),
     to: u32,
+    current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let digest = with_bytes(caller, HostFunction::Digest, bytes, len, |bytes, _| D::digest(bytes))?;
+    let mut guest = guest_memory(caller, HostFunction::Digest)?.for_packet(current);
+    let digest = guest.bytes(bytes, len, |bytes, _| D::digest(bytes))?;
     let capacity = u32::try_from(digest.len()).unwrap_or(u32::MAX);
     let written = write_bytes(caller, HostFunction::Digest, to, capacity, &digest)?;
     Ok(i32::try_from(written).unwrap_or(i32::MAX))
@@ -584,19 +624,79 @@ fn emit(
     len: u32,
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let order = order_of(caller.data().phase, current);
-    let admitted = Arc::clone(&caller.data().admitted);
-    let Some(declared) = admitted.manifest().streams.get(stream as usize) else { return Ok(code::UNKNOWN) };
-    let Ok(stream) = u16::try_from(stream) else { return Ok(code::UNKNOWN) };
+    let mut guest = guest_memory(caller, HostFunction::Emit)?.for_packet(current);
+    let order = order_of(guest.host.phase, current);
+    let (Some(declared), Ok(number)) =
+        (guest.host.admitted.manifest().streams.get(stream as usize), u16::try_from(stream))
+    else {
+        return Ok(code::UNKNOWN);
+    };
     if len as usize != declared.row_bytes() {
         return Err(FaultKind::RowSize);
     }
-    let mut guest = guest_memory(caller, HostFunction::Emit)?;
-    // Strings are read before the record begins, so that an invalid address leaves no incomplete record. The address and
-    // the length of a string are read once, so that they cannot change between check and use.
-    let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
+    if declared.has_strings() {
+        return emit_with_strings(&mut guest, number, (row, len), order);
+    }
+    guest.bytes(row, len, |row, host| {
+        if !host.charge_record(order, row.len()) {
+            return code::FULL;
+        }
+        host.begin_record(order, number, row);
+        code::OK
+    })
+}
+
+/// Emits a record of a stream whose rows point to strings.
+fn emit_with_strings(
+    guest: &mut GuestMemory<'_>,
+    number: u16,
+    (row, len): (u32, u32),
+    order: RecordOrder,
+) -> Result<i32, FaultKind> {
+    let mut places = std::mem::take(&mut guest.host.string_places);
+    places.clear();
+    let found = find_strings(guest, number, row, &mut places);
+    let emitted = found.and_then(|string_bytes| {
+        let Some(string_bytes) = string_bytes else {
+            guest.host.records_dropped += 1;
+            return Ok(code::FULL);
+        };
+        let is_begun = guest.bytes(row, len, |row, host| {
+            let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
+            let is_within_limit = host.charge_record(order, bytes);
+            host.string_bytes = host.string_bytes.saturating_add(string_bytes);
+            if is_within_limit {
+                host.begin_record(order, number, row);
+            }
+            is_within_limit
+        })?;
+        if !is_begun {
+            return Ok(code::FULL);
+        }
+        for (offset, address, len) in &places {
+            guest.bytes(*address, *len, |bytes, host| host.records.append_tail(*offset, bytes))?;
+        }
+        Ok(code::OK)
+    });
+    guest.host.string_places = places;
+    emitted
+}
+
+/// Finds the strings that a row points to. Returns the number of their bytes, or `None` if they are too many. The address
+/// and the length of a string are read once, so that they cannot change between check and use.
+///
+/// # Errors
+/// [`FaultKind::WildPointer`] if the row or a string is not readable. So no record is begun that remains incomplete.
+fn find_strings(
+    guest: &mut GuestMemory<'_>,
+    number: u16,
+    row: u32,
+    places: &mut Vec<(usize, u32, u32)>,
+) -> Result<Option<u64>, FaultKind> {
+    let admitted = Arc::clone(&guest.host.admitted);
+    let fields = admitted.manifest().streams.get(usize::from(number)).into_iter().flat_map(|s| &s.fields);
     let mut string_bytes = 0u64;
-    for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
+    for field in fields.filter(|field| field.ty.is_indirect()) {
         let address_in_row = |offset: usize| {
             let at = row.checked_add(u32::try_from(offset).unwrap_or(u32::MAX));
             at.ok_or(FaultKind::WildPointer { function: HostFunction::Emit.name() })
@@ -612,25 +712,12 @@ fn emit(
         let (address, len) = place?;
         string_bytes += u64::from(len);
         if string_bytes > u64::from(limit::RECORD_STRING_BYTES) {
-            guest.host.records_dropped += 1;
-            return Ok(code::FULL);
+            return Ok(None);
         }
-        strings.push((field.offset, guest.bytes(address, len, |bytes, _| bytes.to_vec())?));
+        guest.check(address, len)?;
+        places.push((field.offset, address, len));
     }
-    guest.bytes(row, len, |row, host| {
-        let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
-        let is_within_limit = host.charge_record(order, bytes);
-        host.string_bytes = host.string_bytes.saturating_add(string_bytes);
-        if !is_within_limit {
-            return code::FULL;
-        }
-        host.records.begin(order, stream, row);
-        declared.normalise(host.records.last_row());
-        for (offset, bytes) in &strings {
-            host.records.append_tail(*offset, bytes);
-        }
-        code::OK
-    })
+    Ok(Some(string_bytes))
 }
 
 fn patch(
@@ -640,46 +727,75 @@ fn patch(
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let Some((index, _)) = packet_at(caller.data().phase, descriptor, current) else { return Ok(code::WHEN) };
-    let HostPhase::Batch { first, .. } = caller.data().phase else { return Ok(code::WHEN) };
+    let mut guest = guest_memory(caller, HostFunction::Patch)?.for_packet(current);
+    let phase = guest.host.phase;
+    let Some((index, _)) = packet_at(phase, descriptor, current) else { return Ok(code::WHEN) };
+    let HostPhase::Batch { first, .. } = phase else { return Ok(code::WHEN) };
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
-    let mut guest = guest_memory(caller, HostFunction::Patch)?;
-    let described = guest.descriptor(descriptor)?;
-    let mut wanted = [0; limit::PATCH_BYTES as usize];
-    guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
-    let wanted = &wanted[..len as usize];
+    let described = guest.batch_descriptor(descriptor)?;
+    let packet = first + index;
+    let fields = guest.host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
+    // Most patches write a field of a header whose place the descriptor states.
+    let stored = guest.bytes(bytes, len, |bytes, host| {
+        if fields.check_common(described, offset, bytes) {
+            return Ok(host.store_patch(index, packet, offset, bytes, fields));
+        }
+        Err(PatchBytes::from_slice(bytes))
+    })?;
+    let bytes = match stored {
+        Ok(code) => return Ok(code),
+        Err(bytes) => bytes,
+    };
     // Only headers can be patched. They end where the payload begins, if the classifier has found the payload. Otherwise
     // they end at the latest after the most bytes that the classifier reads.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
     let headers_max = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
     let head = described.cap_len.min(u32::try_from(headers_max).unwrap_or(u32::MAX));
-    let packet = first + index;
-    guest.bytes(described.data, head, |head, host| {
-        let fields = host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
-        match fields.check(head, &described, offset, wanted) {
-            Ok(()) => {
-                let Some(made) = host.patch_counts.get_mut(index as usize) else { return code::WHEN };
-                if u32::from(*made) >= host.admitted.profile().patches.min(limit::PATCHES_PER_PACKET) {
-                    return code::FULL;
-                }
-                *made += 1;
-                if host.keeps_patches {
-                    host.patches.push(Patch { packet, offset, bytes: wanted.to_vec(), fields });
-                }
-                code::OK
+    guest.bytes(described.data, head, |head, host| match fields.check(head, described, offset, &bytes) {
+        Ok(()) => host.store_patch(index, packet, offset, &bytes, fields),
+        Err(PatchError::Range { .. }) => code::RANGE,
+        Err(PatchError::Denied { .. }) => code::DENIED,
+        Err(PatchError::Withheld { .. }) => {
+            if let Some(rights) = &host.rights {
+                rights.refuse();
             }
-            Err(PatchError::Range { .. }) => code::RANGE,
-            Err(PatchError::Denied { .. }) => code::DENIED,
-            Err(PatchError::Withheld { .. }) => {
-                if let Some(rights) = &host.rights {
-                    rights.refuse();
-                }
-                code::DENIED
-            }
+            code::DENIED
         }
     })
+}
+
+impl HostState {
+    /// Begins a record with its row.
+    #[inline]
+    fn begin_record(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
+        self.records.begin(order, stream, row);
+        if let Some(declared) = self.admitted.manifest().streams.get(usize::from(stream)) {
+            declared.normalise(self.records.last_row());
+        }
+    }
+
+    /// Stores a patch that was checked, of packet `index` of the batch. Returns the code for the module.
+    #[inline(always)]
+    fn store_patch(
+        &mut self,
+        index: u32,
+        packet: u32,
+        offset: u32,
+        bytes: &[u8],
+        fields: WriteFields,
+    ) -> i32 {
+        let Some(made) = self.patch_counts.get_mut(index as usize) else { return code::WHEN };
+        if u32::from(*made) >= self.patches_max {
+            return code::FULL;
+        }
+        *made += 1;
+        if self.keeps_patches {
+            self.patches.push(Patch { packet, offset, bytes: PatchBytes::from_slice(bytes), fields });
+        }
+        code::OK
+    }
 }
 
 fn find_compile(

@@ -6,6 +6,7 @@ use crate::load::rewrite::{self, Checks};
 use crate::run::entry::{StartFunction, entry_function};
 use crate::run::event::{EventHandlers, InstanceContext};
 use crate::run::fault::{CallFault, FaultKind, FunctionIndices, Interrupted};
+use crate::run::guest_memory::PrivateMemory;
 use crate::run::host::{HostState, LogLine, Patch, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
@@ -274,6 +275,7 @@ impl Instance {
         let wasm =
             Wasm::find_exports(instance, &mut store, module.admitted(), module.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&store);
+        let private = wasm.memory.data_size(&store);
         if !engine.spaces().contains(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
@@ -282,7 +284,9 @@ impl Instance {
         let watch = unsafe { engine.watchdog().guard(this.base, &module.admitted, &module.code_map, polls) };
         let host = store.data_mut();
         host.must_interrupt = watch.must_interrupt();
-        host.memory = Some(wasm.memory);
+        // SAFETY: `base` is the space of the store, which owns the host's state. wasmtime accesses the memory only for
+        // instructions of the module, which do not run during a host function.
+        host.private = unsafe { PrivateMemory::new(this.base, private) };
         host.counter = wasm.counter;
         this.watch = Some(watch);
         this.store = Some(store);
@@ -408,7 +412,9 @@ impl Instance {
         // SAFETY: `base` is this instance's live space, and the range is that of packets in it. No slice of the mapping
         // is in use: only calls lend slices, and by `&mut self` no call is in progress.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
-        Ok(mapped.clone())
+        let mapped = mapped.clone();
+        store.data_mut().has_fixed_packets = area.is_fixed;
+        Ok(mapped)
     }
 
     /// Sets the number of the block's first packet in the capture, which the watchdog's message about a call that
@@ -635,7 +641,12 @@ impl Instance {
 
     /// Takes the patches made since the last call of this function.
     pub fn take_patches(&mut self) -> Vec<Patch> {
-        self.host_mut().map(|host| std::mem::take(&mut host.patches)).unwrap_or_default()
+        let take = |host: &mut HostState| {
+            // The next batches probably make about as many patches.
+            let empty = Vec::with_capacity(host.patches.len());
+            std::mem::replace(&mut host.patches, empty)
+        };
+        self.host_mut().map(take).unwrap_or_default()
     }
 
     /// Takes the log lines since the last call of this function.

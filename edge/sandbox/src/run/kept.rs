@@ -212,7 +212,8 @@ pub(crate) fn keep(
     descriptor: u32,
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let host = caller.data();
+    let guest = guest_memory(caller, HostFunction::Keep)?;
+    let host = &*guest.host;
     let Some((_, order)) = packet_at(host.phase, descriptor, current) else { return Ok(code::WHEN) };
     let most = host.admitted.manifest().keep.min(host.admitted.profile().keep).min(limit::KEPT_PACKETS);
     if most == 0 || host.kept.pinner.is_none() {
@@ -221,9 +222,9 @@ pub(crate) fn keep(
     if host.kept.packet_count >= most {
         return Ok(code::FULL);
     }
-    let described = guest_memory(caller, HostFunction::Keep)?.descriptor(descriptor)?;
-    let private = caller.data().memory.map_or(0, |memory| memory.data_size(&*caller)) as u64;
-    let host = caller.data_mut();
+    let described = guest.batch_descriptor(descriptor)?;
+    let private = host.private.len() as u64;
+    let host = guest.host;
     let Some(pinner) = &host.kept.pinner else { return Ok(code::DENIED) };
     let pinned = match pinner(described.data, described.cap_len) {
         Ok(pinned) => pinned,

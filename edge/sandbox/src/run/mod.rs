@@ -13,6 +13,7 @@ pub(crate) mod interrupt;
 pub(crate) mod kept;
 pub(crate) mod outgoing;
 pub(crate) mod pattern;
+pub(crate) mod prefilter;
 pub(crate) mod rights;
 pub(crate) mod slice;
 pub(crate) mod space;

@@ -3,7 +3,7 @@
 
 use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::fault::FaultKind;
-use crate::run::guest_memory::with_bytes;
+use crate::run::guest_memory::guest_memory;
 use crate::run::host::{HostPhase, HostState, order_of};
 use crate::run::instance::Instance;
 use wasmtime::Caller;
@@ -53,7 +53,8 @@ pub(crate) fn send(
         return Ok(code::RANGE);
     }
     let order = order_of(phase, current);
-    with_bytes(caller, HostFunction::Send, bytes, len, |frame, host| {
+    let mut guest = guest_memory(caller, HostFunction::Send)?.for_packet(current);
+    guest.bytes(bytes, len, |frame, host| {
         if !host.charge_frame(order, frame.len()) {
             return code::FULL;
         }

@@ -1,5 +1,6 @@
 //! Pattern sets for the host function `find`, compiled when a module starts.
 
+use crate::run::prefilter::Prefilter;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use weir_abi::limit;
@@ -16,7 +17,16 @@ const PACKED_BYTES_MAX: usize = 256;
 
 /// A compiled set of byte strings.
 #[derive(Debug)]
-pub(crate) enum Patterns {
+pub(crate) struct Patterns {
+    searcher: Searcher,
+    /// Finds the first place where a pattern may begin. `None` for a set whose automaton is faster than a copy and the
+    /// failing comparisons, and for a processor without the instructions.
+    prefilter: Option<Prefilter>,
+}
+
+/// The search for a set of byte strings.
+#[derive(Debug)]
+enum Searcher {
     /// One pattern: SIMD substring search.
     One(Box<Finder<'static>>),
     /// A few patterns: a packed search, which compares the first bytes of all patterns at once (SIMD).
@@ -61,7 +71,8 @@ impl Patterns {
             return Err(PatternError::TooMany);
         }
         if let ([pattern], false) = (patterns.as_slice(), ignore_case) {
-            return Ok(Self::One(Box::new(Finder::new(pattern).into_owned())));
+            let searcher = Searcher::One(Box::new(Finder::new(pattern).into_owned()));
+            return Ok(Self { searcher, prefilter: Prefilter::new(&patterns) });
         }
         if !ignore_case
             && patterns.len() <= PACKED_MAX
@@ -69,32 +80,49 @@ impl Patterns {
             && list.len() - 4 * patterns.len() <= PACKED_BYTES_MAX
             && let Some(searcher) = packed_searcher(&patterns)
         {
-            return Ok(Self::Packed(Box::new(searcher)));
+            let searcher = Searcher::Packed(Box::new(searcher));
+            return Ok(Self { searcher, prefilter: Prefilter::new(&patterns) });
         }
         AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
             .ascii_case_insensitive(ignore_case)
             .build(patterns)
-            .map(Self::Automaton)
+            .map(|automaton| Self { searcher: Searcher::Automaton(automaton), prefilter: None })
             .map_err(|_| PatternError::TooMany)
     }
 
     /// Returns the index of the pattern and the position of the leftmost match, and of several matches at that position those
     /// of the longest.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
-        let (pattern, at) = match self {
-            Self::One(finder) => (0, finder.find(bytes)?),
-            Self::Packed(searcher) => {
+        let (pattern, at) = match &self.searcher {
+            Searcher::One(finder) => (0, finder.find(bytes)?),
+            Searcher::Packed(searcher) => {
                 let found = searcher.find(bytes)?;
                 (found.pattern().as_usize(), found.start())
             }
-            Self::Automaton(automaton) => {
+            Searcher::Automaton(automaton) => {
                 let found = automaton.find(bytes)?;
                 (found.pattern().as_usize(), found.start())
             }
         };
         Some((u32::try_from(pattern).ok()?, u32::try_from(at).ok()?))
+    }
+}
+
+impl Patterns {
+    /// Returns a place in `len` bytes before which no pattern begins, in text that can change during the search. `None` if
+    /// no pattern occurs.
+    ///
+    /// # Safety
+    /// `text` is readable for `len` bytes.
+    #[inline]
+    pub(crate) unsafe fn first_candidate(&self, text: *const u8, len: usize) -> Option<usize> {
+        match &self.prefilter {
+            // SAFETY: by the promise of the caller.
+            Some(prefilter) => unsafe { prefilter.first_candidate(text, len) },
+            None => Some(0),
+        }
     }
 }
 
@@ -135,7 +163,8 @@ mod tests {
             let patterns: Vec<Vec<u8>> = (0..4).map(|k| word(n * 31 + k * 7919, 3 + (n + k) % 4)).collect();
             let patterns: Vec<&[u8]> = patterns.iter().map(Vec::as_slice).collect();
             let text = word(n * 2_654_435_761, 60);
-            let packed = packed_searcher(&patterns).map(|searcher| Patterns::Packed(Box::new(searcher)));
+            let packed = packed_searcher(&patterns)
+                .map(|searcher| Patterns { searcher: Searcher::Packed(Box::new(searcher)), prefilter: None });
             let many =
                 AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns).unwrap();
             let many = many.find(&text).map(|found| found.range());

@@ -236,7 +236,7 @@ impl SandboxView {
     fn read(caller: &Caller<'_, HostState>) -> Self {
         let host = caller.data();
         Self {
-            memory: host.memory.map_or(0, |memory| memory.data_size(caller)),
+            memory: host.private.len(),
             records_dropped: host.records_dropped,
             records_discarded: host.records_discarded,
             frames_dropped: host.outgoing.dropped,

@@ -38,6 +38,9 @@ pub struct Area<'a> {
     pub offset: u64,
     /// Length in bytes.
     pub len: usize,
+    /// True if nothing changes the bytes of a batch's packets during its calls: in a sealed memory file, in blocks of a
+    /// ring and in frames that the kernel has handed over. False for a file, which another process can write.
+    pub is_fixed: bool,
 }
 
 /// The address spaces that exist in an engine.

@@ -82,7 +82,7 @@ impl TableVersion {
     }
 
     fn area(&self) -> Area<'_> {
-        Area { fd: self.file.as_fd(), offset: 0, len: HEADER + self.len as usize }
+        Area { fd: self.file.as_fd(), offset: 0, len: HEADER + self.len as usize, is_fixed: false }
     }
 }
 

@@ -17,8 +17,10 @@ use {weir_admission::Admitted, weir_session::Records};
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
 pub fn map(instance: &mut Instance, shown: &Shown) {
-    instance.map_descriptors(Area { fd: shown.descriptors.as_fd(), offset: 0, len: DESCRIPTORS }).unwrap();
-    instance.map_packets(Area { fd: shown.arena.as_fd(), offset: 0, len: ARENA }).unwrap();
+    instance
+        .map_descriptors(Area { fd: shown.descriptors.as_fd(), offset: 0, len: DESCRIPTORS, is_fixed: false })
+        .unwrap();
+    instance.map_packets(Area { fd: shown.arena.as_fd(), offset: 0, len: ARENA, is_fixed: false }).unwrap();
 }
 
 /// Shows the module another version of its table: of any length up to the declared one, one that is too long, or

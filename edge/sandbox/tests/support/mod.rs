@@ -80,6 +80,8 @@ pub struct Packets {
 }
 
 pub const PACKET_BYTES: usize = 100;
+/// The length of the area with the packets.
+const ARENA: usize = 8192;
 
 impl Packets {
     pub fn new() -> Self {
@@ -105,12 +107,19 @@ impl Packets {
             arena.extend(bytes);
             descriptors.extend(encode(&d));
         }
+        arena.resize(arena.len().max(ARENA), 0);
         Self { arena: memfd(&arena), descriptors: memfd(&descriptors) }
     }
 
     pub fn map(&self, instance: &mut Instance) {
-        instance.map_descriptors(Area { fd: self.descriptors.as_fd(), offset: 0, len: BATCH_BYTES }).unwrap();
-        instance.map_packets(Area { fd: self.arena.as_fd(), offset: 0, len: 8192 }).unwrap();
+        self.map_as(instance, false);
+    }
+
+    /// Maps the packets, as memory that nothing changes or as a file.
+    pub fn map_as(&self, instance: &mut Instance, is_fixed: bool) {
+        let descriptors = Area { fd: self.descriptors.as_fd(), offset: 0, len: BATCH_BYTES, is_fixed: false };
+        instance.map_descriptors(descriptors).unwrap();
+        instance.map_packets(Area { fd: self.arena.as_fd(), offset: 0, len: ARENA, is_fixed }).unwrap();
     }
 }
 

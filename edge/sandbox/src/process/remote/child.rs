@@ -82,10 +82,10 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     channel.send(&report.write())?;
     while let Some(request) = channel.receive(REQUEST_BYTES_MAX)? {
         let step = match SandboxRequest::read(&request)? {
-            SandboxRequest::Map { is_packets, offset, len } => {
+            SandboxRequest::Map { is_packets, offset, len, is_fixed } => {
                 let memory = channel.receive_descriptor()?;
                 let len = usize::try_from(len).map_err(|_| InvalidMessage)?;
-                let area = Area { fd: memory.as_fd(), offset, len };
+                let area = Area { fd: memory.as_fd(), offset, len, is_fixed };
                 let instance = &mut child.instance;
                 if is_packets {
                     instance.map_packets(area)?

@@ -260,7 +260,8 @@ impl RemoteInstance {
         if self.has_ended || self.is_suspended {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        let request = SandboxRequest::Map { is_packets, offset: area.offset, len: area.len as u64 };
+        let Area { offset, len, is_fixed, .. } = area;
+        let request = SandboxRequest::Map { is_packets, offset, len: len as u64, is_fixed };
         let begin = Instant::now();
         let sent = self
             .process

@@ -5,7 +5,7 @@
 //! results that the module could have produced inside the node.
 
 use crate::run::call_usage::{CountBytesMax, OutputAllowance};
-use crate::run::host::{LogLine, Patch};
+use crate::run::host::{LogLine, Patch, PatchBytes};
 use crate::run::instance::{BatchInput, FAULTS_DESCRIBED, InstanceCounters};
 use crate::run::suspend::Call;
 use crate::{Cycles, FuelSlice, ModuleEvent};
@@ -128,7 +128,7 @@ impl<'a> WireReader<'a> {
 #[derive(Debug)]
 pub(crate) enum SandboxRequest {
     /// Map packets, or packet descriptors. The file descriptor of the memory follows the request.
-    Map { is_packets: bool, offset: u64, len: u64 },
+    Map { is_packets: bool, offset: u64, len: u64, is_fixed: bool },
     /// Call the module, after applying the changes.
     Begin(PendingChanges, Call, FuelSlice),
     /// Continue the suspended call.
@@ -172,11 +172,12 @@ impl SandboxRequest {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut writer = WireWriter::default();
         match self {
-            Self::Map { is_packets, offset, len } => {
+            Self::Map { is_packets, offset, len, is_fixed } => {
                 writer.byte(0);
                 writer.flag(*is_packets);
                 writer.number(*offset);
                 writer.number(*len);
+                writer.flag(*is_fixed);
             }
             Self::Begin(changes, call, slice) => {
                 writer.byte(1);
@@ -200,7 +201,12 @@ impl SandboxRequest {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut reader = WireReader(bytes);
         let request = match reader.byte()? {
-            0 => Self::Map { is_packets: reader.flag()?, offset: reader.number()?, len: reader.number()? },
+            0 => Self::Map {
+                is_packets: reader.flag()?,
+                offset: reader.number()?,
+                len: reader.number()?,
+                is_fixed: reader.flag()?,
+            },
             1 => {
                 let begins_block = reader.flag()?;
                 let (is_open, open) = (reader.flag()?, reader.byte()?);
@@ -508,7 +514,7 @@ impl CallReport {
         let mut patches = Vec::new();
         for _ in 0..reader.count(expected.limits.patches)? {
             let (packet, offset) = (reader.number32()?, reader.number32()?);
-            let bytes = reader.bytes(limit::PATCH_BYTES as usize)?.to_vec();
+            let bytes = PatchBytes::from_slice(reader.bytes(limit::PATCH_BYTES as usize)?);
             if !expected.has_packet(packet) {
                 return Err(InvalidMessage);
             }

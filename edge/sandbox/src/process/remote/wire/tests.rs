@@ -56,7 +56,7 @@ fn report() -> CallReport {
         counters: InstanceCounters { packets: 2, lost: 1, faults: 1, ..InstanceCounters::default() },
         records,
         frames,
-        patches: vec![Patch { packet: 67, offset: 15, bytes: vec![1, 2], fields: WriteFields::ALL }],
+        patches: vec![Patch { packet: 67, offset: 15, bytes: vec![1, 2].into(), fields: WriteFields::ALL }],
         log: vec![LogLine { level: 2, text: "hello".to_owned() }],
         faults: vec!["`unreachable` executed".to_owned()],
         ..CallReport::default()
@@ -107,7 +107,7 @@ fn a_valid_report_is_read_unchanged() {
             Call::Tick { now: Timestamp(1), periods: 2, before: 3 },
             FuelSlice::UNLIMITED,
         ),
-        SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26 },
+        SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26, is_fixed: true },
         SandboxRequest::Resume(FuelSlice { fuel: 1, until: None }),
         SandboxRequest::Abort,
     ] {
@@ -161,10 +161,10 @@ fn a_report_that_no_module_could_cause_is_refused() {
     // A packet that is not in the call's mask, and one that does not exist.
     for packet in [0, 63, 66, 64 + 64, u32::MAX] {
         let mut report = report();
-        report.patches.push(Patch { packet, offset: 0, bytes: Vec::new(), fields: WriteFields::ALL });
+        report.patches.push(Patch { packet, offset: 0, bytes: Vec::new().into(), fields: WriteFields::ALL });
         assert!(CallReport::read(&report.write(), expected(&manifest)).is_err(), "{packet}");
     }
-    assert!(refused(|report| report.patches[0].bytes = vec![0; 257]));
+    assert!(refused(|report| report.patches[0].bytes = vec![0; 257].into()));
     assert!(refused(|report| report.log[0].level = 3));
     assert!(refused(|report| report.log = vec![report.log[0].clone(); 101]));
     assert!(refused(|report| report.faults = vec![String::new(); 9]));
