@@ -346,6 +346,17 @@ def credential_inputs():
     yield from payload_inputs()
 
 
+def search_inputs():
+    """Patterns, each with its length, and a text."""
+    def search(text, *patterns):
+        return bytes([len(patterns)]) + b"".join(bytes([len(p)]) + p for p in patterns) + text
+
+    yield "two-patterns", search(b"GET /bin/sh?cmd HTTP/1.1 and some more text to fill a step", b"/bin", b"cmd")
+    yield "one-byte", search(40 * b"a" + b"b", b"b")
+    yield "at-the-end", search(b"b" + 37 * b"c" + b"ab", b"ab")
+    yield "without-a-match", search(bytes(range(1, 100)), b"weir", b"weird", b"trust")
+
+
 def main():
     targets = {
         "capture": capture_inputs(),
@@ -354,6 +365,7 @@ def main():
         "credential": credential_inputs(),
         "filter": filter_inputs(),
         "handshake": handshake_inputs(),
+        "search": search_inputs(),
         "view": view_inputs(),
     }
     for target, inputs in targets.items():

@@ -95,10 +95,10 @@ impl Environment {
         let mut instance = Instance::start_with(&self.engine, &program, context)
             .unwrap_or_else(|error| panic!("the node is to blame: {error}"));
         let ring = self.capture.descriptors();
-        let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()) };
+        let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()), is_fixed: false };
         instance.map_descriptors(area).expect("descriptors can be mapped");
         let window = self.block.window();
-        let area = Area { fd: window.fd(), offset: window.file_offset(), len: bytes(window.len()) };
+        let area = Area { fd: window.fd(), offset: window.file_offset(), len: bytes(window.len()), is_fixed: window.is_fixed() };
         instance.map_packets(area).expect("packets can be mapped");
         let memory = Arc::clone(window);
         let keep = move |address, len| {

@@ -126,6 +126,19 @@ impl Patterns {
     }
 }
 
+/// Searches text for a list of patterns as the host function `find` does: in bytes that do not change, and in bytes that
+/// can change meanwhile. `None` for a list that is refused. For the fuzz target `search`.
+pub fn find_both_ways(list: &[u8], text: &[u8]) -> Option<[Option<(u32, u32)>; 2]> {
+    let patterns = Patterns::compile(list, false).ok()?;
+    // SAFETY: the text is readable.
+    let candidate = unsafe { patterns.first_candidate(text.as_ptr(), text.len()) };
+    let in_rest = candidate.and_then(|at| {
+        let (pattern, distance) = patterns.find(text.get(at..)?)?;
+        Some((pattern, distance + u32::try_from(at).ok()?))
+    });
+    Some([patterns.find(text), in_rest])
+}
+
 /// Builds a packed searcher. Returns `None` if the processor lacks the instructions for it.
 fn packed_searcher(patterns: &[&[u8]]) -> Option<packed::Searcher> {
     packed::Config::new().match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build()
