@@ -81,7 +81,7 @@ impl CountedModule<'_> {
             Ok::<_, LabError>(file)
         };
         let (arena, descriptors) = (file(ARENA_BYTES)?, file(BATCH_BYTES)?);
-        let area = |file, len| Area { fd: file, offset: 0, len };
+        let area = |file, len| Area { fd: file, offset: 0, len, is_fixed: false };
         instance.map_descriptors(area(descriptors.as_fd(), BATCH_BYTES)).map_err(failed())?;
         instance.map_packets(area(arena.as_fd(), ARENA_BYTES)).map_err(failed())?;
         instance.ignore_patches();

@@ -323,6 +323,14 @@ fn criteria(prices: &[Price], packet_set: &str) -> Vec<Criterion> {
             }
         }
     }
+    let measured = prices.iter().filter(|price| matches!(price.module.class, Class::Header | Class::Search));
+    let all: Sample = measured
+        .filter_map(|price| Some(price.ratio(BuildKind::Sandbox, BuildKind::Clang(PLAIN))?.median()))
+        .collect();
+    // Without a measured module there is no value.
+    let some = |value: f64| Some(value).filter(|value| value.is_finite());
+    add("all modules ÷ clang -O3, geometric mean".to_owned(), 1.12, some(all.geometric_mean()));
+    add("all modules ÷ clang -O3, worst".to_owned(), 1.25, some(all.max()));
     // The promises about the cost of the meter.
     for tier in [Tier::Metered, Tier::Supervised] {
         let costs: Sample = prices

@@ -30,7 +30,7 @@ const ISOLATION_MILLIS_MAX: f64 = 5.0;
 pub fn table(rounds: usize) -> Result<String, LabError> {
     let engine = Engine::new(EngineOptions::default(), None)?;
     let descriptors = blank_batch()?;
-    let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
+    let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES, is_fixed: false };
     let launcher = Launcher::Direct(paths::built_weir()?);
     let mut table = Table::new(
         "a call for | in this process, ns | in a sandbox process, ns | quartiles | more, ns a packet",

@@ -71,6 +71,12 @@ impl Sample {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
     }
 
+    /// The geometric mean of the values, which are positive; not a number without values.
+    pub fn geometric_mean(&self) -> f64 {
+        let sum: f64 = self.values.iter().map(|value| value.ln()).sum();
+        (sum / self.values.len() as f64).exp()
+    }
+
     /// The cells of a table row about waits in seconds: number served, median, quartiles, longest, promise, kept. The
     /// promise is kept if `count` waits ended, all in less than `promised` seconds.
     pub fn wait_cells(&self, count: usize, promised: f64) -> String {

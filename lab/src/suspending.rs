@@ -86,7 +86,7 @@ fn start(
     let admitted = Admitted::admit(wasm.to_vec(), &[]).context("bench suspend")?;
     let program = if is_suspendable { engine.load_suspendable(admitted)? } else { engine.load(admitted)? };
     let mut instance = Instance::start(engine, &program)?;
-    let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
+    let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES, is_fixed: false };
     instance.map_descriptors(area).context("mapping descriptors")?;
     Ok(instance)
 }

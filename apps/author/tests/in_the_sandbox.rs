@@ -248,7 +248,7 @@ fn the_rust_sdk_works_in_the_sandbox() {
     // Reading past the end lost packet 7, and no other.
     assert_eq!((ran.counters.faults, ran.counters.lost), (1, 1));
     assert_eq!(u64::from(ran.dropped), ran.totals.udp);
-    assert!(!ran.patches.is_empty() && ran.patches.iter().all(|patch| patch.bytes == [9]));
+    assert!(!ran.patches.is_empty() && ran.patches.iter().all(|patch| patch.bytes.as_slice() == [9]));
     let (_, end, _) = ran.records.last().unwrap();
     assert_eq!(u64_at(end, 0), ran.totals.packets - 1);
     assert_eq!(u64_at(end, 16), 0, "weir's search and the sandbox's own disagree");

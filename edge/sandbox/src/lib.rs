@@ -26,9 +26,9 @@ pub use run::event::{InstanceContext, MessageHandler, ModuleEvent};
 pub use run::fault::{CallFault, FaultKind};
 pub use run::host::{LogLine, Patch, PatchBytes};
 pub use run::instance::{BatchInput, During, Incident, Instance, InstanceCounters};
+pub use run::kept::{NotPinned, PacketPinner, Pinned};
 #[doc(hidden)]
 pub use run::pattern::find_both_ways;
-pub use run::kept::{NotPinned, PacketPinner, Pinned};
 pub use run::rights::WriteRights;
 pub use run::slice::FuelSlice;
 pub use run::space::Area;
