@@ -10,8 +10,8 @@ use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
     analysis, authorising, demultiplexing, durable, floods, handshake, idle, live, looped, machine, memory,
-    namespace, paths, price, processes, ratios, rows, run, scheduling, shares, start, suspending, versus,
-    views,
+    namespace, paths, price, processes, ratios, rows, run, scheduling, session, shares, start, suspending,
+    versus, views,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -68,7 +68,7 @@ const ALL: &str = "all";
 const MAKE_BIG: &str = "make-big";
 const VERSUS: &str = "versus";
 /// The parts that run in their own network namespace.
-const IN_NAMESPACES: [&str; 3] = ["floods", "live", "idle"];
+const IN_NAMESPACES: [&str; 4] = ["floods", "live", "session", "idle"];
 
 const fn part(
     name: &'static str,
@@ -133,6 +133,12 @@ const PARTS: &[Part] = &[
     part("live", "Receiving from an interface, and calling modules (root)", (5, 15), |_, rounds| {
         Ok(format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?))
     }),
+    part(
+        "session",
+        "A session on an interface: processor time beside tcpdump, and latency of forwarding (root)",
+        (3, 9),
+        |_, rounds| session::tables(rounds),
+    ),
     part("idle", "A node whose sessions have no packets (root)", (1, 1), |_, _| idle::table()),
 ];
 

@@ -42,6 +42,7 @@ mod rows;
 mod run;
 mod sandboxed;
 mod scheduling;
+mod session;
 pub mod shares;
 mod start;
 mod statistics;

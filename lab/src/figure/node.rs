@@ -37,9 +37,9 @@ impl Drop for Process {
 }
 
 /// Returns the configuration of a node, with `config` after the keys of all nodes.
-fn configuration(socket: &Path, state: &Path, config: &str) -> String {
+fn configuration(socket: &Path, state: &Path, cores: &str, config: &str) -> String {
     format!(
-        "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
+        "[node]\nsocket = {:?}\nstate = {:?}\n{cores}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
         socket.display(),
         state.display()
     )
@@ -49,12 +49,17 @@ impl NodeProcess {
     /// Starts a node with a profile `long` and the configuration `config`, which must begin with further keys of `[cpu]`, or
     /// with a new table.
     pub fn start(config: &str) -> Result<Self, LabError> {
+        Self::start_on(CORES, config)
+    }
+
+    /// As [`start`](Self::start), with `cores` as the first keys of `[cpu]`.
+    pub fn start_on(cores: &str, config: &str) -> Result<Self, LabError> {
         let folder = tempfile::tempdir().context("making a folder")?;
         let path = |name: &str| folder.path().join(name);
         let write =
             |name: &str, text: &str| std::fs::write(path(name), text).map_err(LabError::file(&path(name)));
         let socket = path("node.sock");
-        let configuration = configuration(&socket, &path("state"), config);
+        let configuration = configuration(&socket, &path("state"), cores, config);
         write("long.toml", PROFILE)?;
         write("node.toml", &configuration)?;
         let errors = std::fs::File::create(path("errors")).map_err(LabError::file(&path("errors")))?;
@@ -215,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_configuration_of_experiments_is_one_of_this_weir() {
-        let text = configuration(Path::new("/run/node.sock"), Path::new("/var/lib/weir"), "");
+        let text = configuration(Path::new("/run/node.sock"), Path::new("/var/lib/weir"), CORES, "");
         weir_node::control::config::NodeConfiguration::parse(&text).unwrap();
     }
 }
