@@ -7,6 +7,7 @@ use crate::figure::network::{Traffic, VethPair, datagram};
 use crate::figure::node::{NodeProcess, check_no_faults, find_session, parse_module};
 use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
+use crate::namespace;
 use crate::native::process_time;
 use crate::statistics::{Action, Sample, measure_values_in_turn};
 use crate::table::Table;
@@ -47,6 +48,7 @@ const SPIN_MAX: Duration = Duration::from_micros(120);
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     // Programs that are started later inherit the core. The sender's thread chooses the other core.
     bind(CORE)?;
+    namespace::raise_priority();
     let (costs, cost_criteria) = cost_table(rounds)?;
     let (latencies, latency_criteria) = latency_table(rounds)?;
     let criteria = criterion::table(&[cost_criteria, latency_criteria].concat());
@@ -282,10 +284,9 @@ fn forwarding_latency(kind: &str, module: Option<&[u8]>, rate: u64) -> Result<La
     let sender = std::thread::spawn(move || send_evenly(rate));
     let sent = sender.join().map_err(|_| LabError::NoData("the sender has failed".to_owned()))??;
     let cpu = (used() - before).as_secs_f64() / LATENCY_TIME.as_secs_f64() * 100.0;
-    std::thread::sleep(SETTLE / 3);
     let mut latencies = Vec::new();
     loop {
-        match far.next_block(Nanos(20_000_000))? {
+        match far.next_block(Nanos(2 * Nanos::SECOND.0))? {
             LivePoll::Block(block) => {
                 let mut bytes = Vec::new();
                 for (place, descriptor) in block.descriptors().iter().enumerate().skip(block.lead()) {

@@ -58,6 +58,18 @@ impl ChannelSet {
         self.words.iter().map(|word| usize::try_from(word.count_ones()).unwrap_or(0)).sum()
     }
 
+    /// Appends the channels to a list, lowest first. Only words with channels below `below` are looked at.
+    #[inline]
+    pub fn collect_into(&self, below: usize, to: &mut Vec<usize>) {
+        for (at, &word) in self.words.iter().enumerate().take(below.div_ceil(64)) {
+            let mut rest = word;
+            while rest != 0 {
+                to.push(at * 64 + rest.trailing_zeros() as usize);
+                rest &= rest - 1;
+            }
+        }
+    }
+
     /// The channels, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
@@ -89,6 +101,9 @@ mod tests {
         assert!(set.contains(1023) && !set.contains(1) && !set.contains(1024));
         set.remove(64);
         set.remove(5000);
+        let mut list = vec![5];
+        set.collect_into(65, &mut list);
+        assert_eq!(list, [5, 0, 7, 63, 65]);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63, 65, 1023]);
         assert!(!set.is_empty() && ChannelSet::NONE.is_empty());
         set.keep(&[7, 64, 1023].into_iter().collect());

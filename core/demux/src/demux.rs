@@ -150,6 +150,17 @@ impl Demux {
         Ok(())
     }
 
+    /// The channels that accept every packet, if the result of [`channels`](Self::channels) does not depend on the
+    /// packet.
+    pub fn constant(&self) -> Option<ChannelSet> {
+        match self.nodes.get(self.root) {
+            _ if !self.interpreted.is_empty() => None,
+            Some(LookupNode::Leaf(leaf)) if leaf.fields.is_empty() => Some(leaf.certain),
+            Some(_) => None,
+            None => Some(ChannelSet::NONE),
+        }
+    }
+
     /// The channels whose filters could not be joined within the limits. Their filters are interpreted one by one.
     pub fn interpreted(&self) -> impl Iterator<Item = usize> + '_ {
         self.interpreted.iter().map(|(channel, _)| *channel)

@@ -76,6 +76,19 @@ impl Joined {
         Ok(())
     }
 
+    /// The channels whose filters accept every packet, if the result of [`channels`](Self::channels) does not depend on
+    /// the packet.
+    pub fn constant(&self) -> Option<ChannelSet> {
+        let mut wanted = self.settled.demux.constant()?;
+        wanted.keep(&self.settled.present);
+        if !self.recent.present.is_empty() {
+            let mut more = self.recent.demux.constant()?;
+            more.keep(&self.recent.present);
+            wanted.insert_all(&more);
+        }
+        Some(wanted)
+    }
+
     /// Returns true if all filters are in one table, which contains no removed filters.
     pub fn is_settled(&self) -> bool {
         self.recent.present.is_empty() && !self.settled.has_stale
@@ -237,6 +250,26 @@ mod tests {
         joiner.change(filters).unwrap();
         assert!(!joiner.settle(&before, again));
         assert_eq!(wanted(joiner.joined(), 3), [9]);
+    }
+
+    #[test]
+    fn the_result_is_constant_as_long_as_no_filter_reads_the_packet() {
+        let all = || {
+            let program = [Instruction { code: 6, jt: 0, jf: 0, k: 1 }];
+            Some(Arc::new(FilterProgram::new(&program).unwrap()))
+        };
+        let mut joiner = Joiner::new(JoinLimits::default());
+        let constant = |joiner: &Joiner| Some(joiner.joined().constant()?.iter().collect::<Vec<_>>());
+        assert_eq!(constant(&joiner), Some(vec![]));
+        joiner.change(vec![all(), None, all()]).unwrap();
+        assert_eq!((constant(&joiner), wanted(joiner.joined(), 1)), (Some(vec![0, 2]), vec![0, 2]));
+        joiner.change(vec![None, filter(1), all()]).unwrap();
+        assert_eq!((constant(&joiner), wanted(joiner.joined(), 1)), (None, vec![1, 2]));
+        // A removed filter that reads the packet may be in a table until all filters are joined again.
+        joiner.change(vec![None, None, all()]).unwrap();
+        assert_eq!(wanted(joiner.joined(), 1), [2]);
+        let settled = join_all(joiner.filters(), &JoinLimits::default()).unwrap();
+        assert_eq!(settled.constant().unwrap().iter().collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::plan::Route;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_demux::ChannelSet;
 use weir_units::Nanos;
 
 /// CPU time that shared threads spent for a module. It counts as usage of the module's session, and is debited from the
@@ -51,9 +50,9 @@ impl DeferredCharges {
 /// The weight of one packet. The channels that select the packet divide the weight among them.
 const WHOLE_PACKET: u64 = 1 << 16;
 
-/// Divides the processor time of a block of packets among the channels.
+/// Divides the processor time of one or more blocks of packets among the channels.
 ///
-/// Work for all packets of the block (receiving, classifying, matching filters) is divided equally among the packets,
+/// Work for all packets of the blocks (receiving, classifying, matching filters) is divided equally among the packets,
 /// and each packet's part equally among the channels that select it. The parts of packets that no channel selects are
 /// charged to no channel. Work for some channels only is charged to these. Time is measured by the CPU's cycle counter
 /// and scaled to the thread's CPU time.
@@ -70,7 +69,7 @@ pub struct BlockCharges {
 }
 
 impl BlockCharges {
-    /// Starts measuring a block, for this number of channels.
+    /// Starts measuring blocks, for this number of channels.
     pub fn begin(&mut self, channels: usize) {
         for list in [&mut self.packet_parts, &mut self.own_cycles] {
             list.clear();
@@ -79,15 +78,21 @@ impl BlockCharges {
         (self.own_cycles_sum, self.packets) = (0, 0);
     }
 
-    /// Counts a packet and the channels that select it.
-    pub fn count_packet(&mut self, wanted: &ChannelSet) {
-        self.packets += 1;
+    /// Counts packets and the channels that select them.
+    pub fn count_packets(&mut self, packets: u64, wanted: &[usize]) {
+        self.packets += packets;
         let Some(part) = WHOLE_PACKET.checked_div(wanted.len() as u64) else { return };
-        for channel in wanted.iter() {
-            if let Some(parts) = self.packet_parts.get_mut(channel) {
-                *parts += part;
+        for channel in wanted {
+            if let Some(parts) = self.packet_parts.get_mut(*channel) {
+                *parts += packets * part;
             }
         }
+    }
+
+    /// The channels with charges.
+    pub fn charged(&self) -> impl Iterator<Item = usize> + '_ {
+        let charges = self.packet_parts.iter().zip(&self.own_cycles).enumerate();
+        charges.filter(|(_, charges)| *charges != (&0, &0)).map(|(channel, _)| channel)
     }
 
     /// Charges `cycles`, which were spent for these channels only, to them in equal parts.
@@ -101,7 +106,7 @@ impl BlockCharges {
         }
     }
 
-    /// A channel's charge for all work on the block, which took `time` and `cycles`.
+    /// A channel's charge for all work on the blocks, which took `time` and `cycles`.
     pub fn total_charge(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
         let own = self.own_cycles.get(channel).copied().unwrap_or(0);
         let common = self.common_charge(channel, Nanos(cycles.saturating_sub(self.own_cycles_sum)));
@@ -147,15 +152,15 @@ mod tests {
     fn a_packet_is_charged_to_the_channels_that_want_it() {
         let mut charges = BlockCharges::default();
         charges.begin(4);
-        let set = |channels: &[usize]| channels.iter().copied().collect();
         // Ten packets: four for 0, four for 0 and 1, one for 2, and one for none. 400 cycles for 1 alone, 600 for
         // all.
         for wanted in [&[0][..], &[0, 1]].repeat(4) {
-            charges.count_packet(&set(wanted));
+            charges.count_packets(1, wanted);
         }
-        charges.count_packet(&set(&[2]));
-        charges.count_packet(&set(&[]));
+        charges.count_packets(1, &[2]);
+        charges.count_packets(1, &[]);
         charges.charge_channels(&[1], 400);
+        assert_eq!(charges.charged().collect::<Vec<_>>(), [0, 1, 2]);
         // The thread had a CPU for half of the time that passed.
         let shares = [0, 1, 2, 3].map(|channel| charges.total_charge(channel, 1000, Nanos(500)));
         assert_eq!(shares, [Nanos(180), Nanos(260), Nanos(30), Nanos(0)]);

@@ -137,6 +137,22 @@ pub trait ModuleWaker: Debug + Send + Sync {
     fn release(&self, module: u64, position: u64);
 }
 
+/// Modules that have to be woken because packets have arrived.
+#[derive(Debug, Default)]
+pub struct Wakeups(Vec<(Arc<dyn ModuleWaker>, u64)>);
+
+impl Wakeups {
+    /// Returns true if no module has to be woken.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Wakes the modules.
+    pub fn send(&mut self) {
+        self.0.drain(..).for_each(|(waker, module)| waker.wake(module));
+    }
+}
+
 /// A module that reads the packets of a channel.
 #[derive(Clone, Debug)]
 pub struct PlanReader {
@@ -237,6 +253,24 @@ impl ForwardingPlan {
     /// The channel at a place.
     pub fn route(&self, place: usize) -> Option<&Route> {
         self.routes.get(place)?.as_ref()
+    }
+
+    /// The active channels that want every packet, if no filter reads the packet.
+    pub(crate) fn constant(&self) -> Option<ChannelSet> {
+        let mut wanted = self.joined.constant()?;
+        wanted.keep(&self.active);
+        Some(wanted)
+    }
+
+    /// Returns true if a channel forwards its packets, so that they should be delivered without delay.
+    pub(crate) fn forwards(&self) -> bool {
+        self.routes.iter().flatten().any(|route| route.on_no_module.is_some())
+    }
+
+    /// The capacity of the shortest queue; `None` if there is no queue.
+    pub(crate) fn queue_min(&self) -> Option<u32> {
+        let readers = self.routes.iter().flatten().flat_map(|route| &route.readers);
+        readers.map(|reader| reader.queue.capacity()).min()
     }
 
     /// For a later fragment that a channel of a selection wants, adds all channels of the selection. All of them have
@@ -412,7 +446,8 @@ impl Route {
         }
     }
 
-    /// Puts packets of a block into the queues of the channel's readers.
+    /// Puts packets of a block into the queues of the channel's readers. Adds the readers that have to be woken to
+    /// `wakeups`.
     pub fn put(
         &self,
         block: &Arc<Block>,
@@ -420,6 +455,7 @@ impl Route {
         position: u64,
         head: &mut Vec<u8>,
         flows: &mut Vec<u16>,
+        wakeups: &mut Wakeups,
     ) {
         flows.clear();
         if let Some(sub_flows) = &self.flows {
@@ -433,7 +469,7 @@ impl Route {
             let put = reader.queue.put(block, masks, position, flows);
             self.counters.queue_full.fetch_add(put.lost, Ordering::Relaxed);
             if put.wakes {
-                reader.waker.wake(reader.module);
+                wakeups.0.push((Arc::clone(&reader.waker), reader.module));
             }
         }
     }

@@ -130,6 +130,11 @@ impl PacketQueue {
         self.overflow.as_ref().is_some_and(Overflow::release)
     }
 
+    /// The most packets that can wait.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// The number of packets that wait.
     pub fn waiting(&self) -> u32 {
         self.lock().packets

@@ -1,36 +1,44 @@
 //! The receive thread of an interface: it takes packets, matches them against the channels' filters, and fills the
 //! queues.
 
+mod matching;
+mod meter;
+
 use crate::account::{BlockCharges, charge_readers};
 use crate::delay::RunDelay;
 use crate::egress::CopyBuffers;
 use crate::event::ObservedEvent;
-use crate::plan::{ForwardingPlan, PlanReader, Planner, Route, Visibility};
+use crate::plan::{ForwardingPlan, PlanReader, Planner, Route, Visibility, Wakeups};
 use crate::source::{PacketSource, Poll};
+use matching::BlockMatcher;
+use meter::ThreadMeter;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_abi::flag;
-use weir_demux::{ChannelSet, FragmentCounters, Fragments, JoinError, JoinLimits, MoreBytes, Packet};
+use weir_demux::{FragmentCounters, JoinError, JoinLimits};
 use weir_netio::{Block, DescriptorRing, LiveError, LiveOptions, ReceiveDrops, Selection};
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
-use weir_wire::{LinkType, PEEK, PEEK_MAX};
+use weir_wire::LinkType;
 
 /// The longest wait for a packet, after which the thread reports its state and checks whether it is to end.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
+/// The most packets that are gathered at once.
+const GATHERED_MAX: u32 = 4096;
+/// The number of packets after which modules are woken, even if more packets have arrived.
+const UNANNOUNCED_MAX: usize = 1024;
+/// The interval at which the thread reports its state.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause while the interface's memory is full. Readers can release packets meanwhile.
 const FULL_PAUSE: Duration = Duration::from_micros(200);
 /// The number of recent interface events that the state shows.
 const EVENTS_MAX: usize = 16;
-/// The most datagrams whose later fragments are tracked at once.
-const DATAGRAMS_MAX: usize = 4096;
-/// The time for which later fragments of a datagram are tracked: the default of Linux (ipfrag_time).
-const DATAGRAM_LIFETIME: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// The time after which charges are divided among the channels. Reading the thread's clock is a system call, which a
+/// block of few packets does not warrant.
+const CHARGE_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest time for which a change of plan waits for the thread, which may be processing a block.
 const PLAN_CHANGE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The most rounds of making space for one block. In each round, readers move or lose packets.
@@ -96,6 +104,18 @@ pub struct PreparedPlan {
     plan: ForwardingPlan,
 }
 
+/// The time at which packets are delivered to channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// At once while a channel forwards packets, otherwise after packets have been gathered.
+    #[default]
+    WhenForwarding,
+    /// As soon as a packet arrives.
+    AtOnce,
+    /// After packets have been gathered, which takes less processor time.
+    Gathered,
+}
+
 /// The reason why an interface cannot be received from.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
@@ -114,7 +134,8 @@ pub enum ReceiveError {
 
 impl Receiver {
     /// Opens an interface and starts its receive thread, which runs `on_start` before anything else. The thread polls
-    /// without waiting if `polls` is true. No channel gets packets before [`set_routes`](Self::set_routes) is called.
+    /// without waiting if `polls` is true. `delivery` has no effect on a packet socket whose ring is not
+    /// [`immediate`](LiveOptions::immediate). No channel gets packets before [`set_routes`](Self::set_routes) is called.
     ///
     /// # Errors
     ///
@@ -122,6 +143,7 @@ impl Receiver {
     pub fn start(
         name: &str,
         options: LiveOptions,
+        delivery: Delivery,
         polls: bool,
         on_start: impl FnOnce() + Send + 'static,
         events: Sender<ObservedEvent>,
@@ -143,7 +165,7 @@ impl Receiver {
             .name(format!("weir-rx-{name}"))
             .spawn(move || {
                 on_start();
-                Receiving::new(source, thread_shared, events, polls).run();
+                Receiving::new(source, thread_shared, events, (polls, delivery)).run();
             })
             .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
         let planner = Mutex::default();
@@ -287,75 +309,85 @@ struct Receiving {
     events: Sender<ObservedEvent>,
     /// True if the thread polls without waiting.
     polls: bool,
+    delivery: Delivery,
+    /// True if packets are to reach modules as soon as they arrive.
+    delivers_at_once: bool,
     /// The plan that the thread follows.
     plan: Arc<ForwardingPlan>,
     /// The number of bytes received so far, which is the position of the next block.
     position: u64,
-    /// The number of packets that no channel wanted.
-    unwanted: u64,
-    fragments: Fragments,
+    matcher: BlockMatcher,
     charges: BlockCharges,
+    meter: ThreadMeter,
     /// A buffer for the first bytes of a packet.
     head: Vec<u8>,
     /// Buffers for packets that are forwarded.
     copies: CopyBuffers,
     /// A buffer for the sub-flows of a block's packets.
     flows: Vec<u16>,
-    /// The masks of the present block's batches for each channel. They are valid only for channels in `touched` or
-    /// `passed`.
-    masks: Vec<Vec<u64>>,
-    /// Channels that have selected packets of the present block, without those in `passed`.
-    touched: ChannelSet,
-    /// Channels for which packets of the present block are forwarded without a module.
-    passed: ChannelSet,
+    /// A buffer for the masks of copied packets.
+    copied: Vec<u64>,
+    /// Modules that have to be woken, and the packets received since modules were last woken.
+    wakeups: Wakeups,
+    unannounced: usize,
     delay: RunDelay,
 }
 
 impl Receiving {
-    fn new(source: PacketSource, shared: Arc<Shared>, events: Sender<ObservedEvent>, polls: bool) -> Self {
+    fn new(
+        source: PacketSource,
+        shared: Arc<Shared>,
+        events: Sender<ObservedEvent>,
+        (polls, delivery): (bool, Delivery),
+    ) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
-        Self {
+        let mut receiving = Self {
             source,
             shared,
             events,
             polls,
+            delivery,
+            delivers_at_once: false,
+            matcher: BlockMatcher::new(&plan),
             plan,
             position: 0,
-            unwanted: 0,
-            // Keyed with a random number, because the fragments come from untrusted senders.
-            fragments: Fragments::new(
-                DATAGRAMS_MAX,
-                DATAGRAM_LIFETIME,
-                RandomState::new().hash_one(DATAGRAMS_MAX),
-            ),
             charges: BlockCharges::default(),
+            meter: ThreadMeter::new(),
             head: Vec::new(),
             copies: CopyBuffers::default(),
             flows: Vec::new(),
-            masks: Vec::new(),
-            touched: ChannelSet::NONE,
-            passed: ChannelSet::NONE,
+            copied: Vec::new(),
+            wakeups: Wakeups::default(),
+            unannounced: 0,
             delay: RunDelay::of_this_thread(),
-        }
+        };
+        receiving.begin_plan();
+        receiving
     }
 
     fn run(mut self) {
         let wait = if self.polls { Nanos(0) } else { WAIT };
         let mut reported = Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
-            let before_poll = thread_time();
-            let next = self.source.next(wait);
+            let polled = Cycles::now();
+            // While modules have to be woken, packets that have arrived are taken, but none are waited for.
+            let next = self.source.next(if self.wakeups.is_empty() { wait } else { Nanos(0) });
             let activity = BusyGuard::begin(&self.shared);
             // Checked after waiting, so that packets that arrive after a change follow the new plan.
             if self.shared.is_new.swap(false, Ordering::SeqCst) {
                 self.adopt_plan();
             }
+            let mut is_quiet = false;
             match next {
                 Ok(Poll::Block(block)) => {
-                    // Waiting takes cycles but no CPU time of the thread.
-                    let (since, begin) = (thread_time(), Cycles::now());
+                    let begin = Cycles::now();
+                    self.unannounced += block.packets();
                     self.distribute(&Arc::new(block));
-                    self.charge_block(Nanos(since.0.saturating_sub(before_poll.0)), since, begin);
+                    if self.delivers_at_once || self.unannounced >= UNANNOUNCED_MAX {
+                        self.wake_modules();
+                    }
+                    self.meter.polling += begin.since(polled).0;
+                    self.meter.distributing += Cycles::now().since(begin).0;
                     self.enforce_lag_limits(self.position);
                     if self.source.is_running_out() {
                         self.free_memory();
@@ -363,10 +395,12 @@ impl Receiving {
                 }
                 Ok(Poll::Event(event)) => self.notify(event.to_string()),
                 Ok(Poll::Full) => {
+                    self.wake_modules();
                     self.free_memory();
                     std::thread::sleep(FULL_PAUSE);
                 }
-                Ok(Poll::Quiet(_)) => {}
+                Ok(Poll::Quiet(_)) if !self.wakeups.is_empty() => self.wake_modules(),
+                Ok(Poll::Quiet(_)) => is_quiet = true,
                 Ok(Poll::End) => break,
                 Err(error) => {
                     lock(&self.shared.state).failed = Some(error.to_string());
@@ -377,18 +411,31 @@ impl Receiving {
                     break;
                 }
             }
-            let is_due = reported.elapsed() >= Duration::from_millis(50);
+            let now = Instant::now();
+            let is_due = now.saturating_duration_since(reported) >= REPORT_INTERVAL;
+            if is_quiet && !self.polls || now.saturating_duration_since(self.meter.charged) >= CHARGE_INTERVAL
+            {
+                self.charge(now);
+            }
             if is_due {
                 // Charged by this plan: the usage of its channels is final once the plan is retired.
                 self.release_queue_memory();
             }
             drop(activity);
             if is_due {
-                reported = Instant::now();
+                reported = now;
                 self.report();
             }
         }
+        self.wake_modules();
+        self.charge(Instant::now());
         self.report();
+    }
+
+    /// Wakes the modules for which packets have arrived.
+    fn wake_modules(&mut self) {
+        self.wakeups.send();
+        self.unannounced = 0;
     }
 
     /// Reports an event of the interface, in the state and to the event handler.
@@ -416,8 +463,8 @@ impl Receiving {
         state.packets = received.packets;
         state.bytes = received.bytes.0;
         state.drops = drops.unwrap_or_default();
-        state.unwanted = self.unwanted;
-        state.fragments = self.fragments.counters();
+        state.unwanted = self.matcher.unwanted();
+        state.fragments = self.matcher.fragments();
         state.stolen = self.delay.total().unwrap_or_default();
     }
 
@@ -435,86 +482,55 @@ impl Receiving {
 
     /// Switches to the latest plan.
     fn adopt_plan(&mut self) {
+        // The usage of removed channels is final once their plan is retired.
+        self.charge(Instant::now());
         let plan = Arc::clone(&lock(&self.shared.plan));
-        let removed = plan.removed_since(&self.plan);
-        if !removed.is_empty() {
-            self.fragments.remove_channels(&removed);
-        }
+        self.matcher.adopt(&plan, &self.plan);
         let before = std::mem::replace(&mut self.plan, plan);
         lock(&self.shared.retired).push(before);
+        self.begin_plan();
+    }
+
+    /// Prepares for the packets of a new plan.
+    fn begin_plan(&mut self) {
+        self.charges.begin(self.plan.routes.len());
+        self.delivers_at_once = match self.delivery {
+            Delivery::WhenForwarding => self.plan.forwards(),
+            Delivery::AtOnce => true,
+            Delivery::Gathered => false,
+        };
+        // Gathered packets arrive all at once, and every queue should have room for them beside others.
+        let gathered_max = self.plan.queue_min().map_or(GATHERED_MAX, |queue| (queue / 4).max(1));
+        self.source.gather(if self.delivers_at_once { 0 } else { gathered_max.min(GATHERED_MAX) });
     }
 
     /// Puts a block's packets into the queues of the channels that want them.
     fn distribute(&mut self, block: &Arc<Block>) {
         let plan = Arc::clone(&self.plan);
-        self.charges.begin(plan.routes.len());
-        self.masks.resize_with(plan.routes.len(), Vec::new);
-        (self.touched, self.passed) = (ChannelSet::NONE, ChannelSet::NONE);
-        for index in block.lead()..block.len() {
-            self.match_packet(&plan, block, index);
-        }
-        for place in self.passed.iter() {
-            let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
+        let bytes = self.matcher.match_block(&plan, block, &mut self.charges);
+        for place in self.matcher.passed().iter() {
+            let Some(route) = plan.route(place) else { continue };
             let begin = Cycles::now();
-            route.forward(block, masks, &mut self.copies);
-            self.charges.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
+            route.forward(block, self.matcher.masks(place), &mut self.copies);
+            self.charges.charge_channels(&[place], Cycles::now().since(begin).0);
         }
-        for &place in plan.direct.iter().filter(|place| self.touched.contains(**place)) {
-            let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
+        for &place in plan.direct.iter().filter(|place| self.matcher.touched().contains(**place)) {
+            let Some(route) = plan.route(place) else { continue };
             let begin = Cycles::now();
-            route.put(block, masks, self.position, &mut self.head, &mut self.flows);
-            self.charges.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
+            let masks = self.matcher.masks(place);
+            route.put(block, masks, self.position, &mut self.head, &mut self.flows, &mut self.wakeups);
+            self.charges.charge_channels(&[place], Cycles::now().since(begin).0);
         }
         for (selection, places) in &plan.selections {
-            // If one of these channels wants a packet, all of them want it: see `match_packet`.
-            let Some(place) = places.iter().find(|place| self.touched.contains(**place)) else { continue };
-            let Some(masks) = self.masks.get(*place).cloned() else { continue };
+            // If one of these channels wants a packet, all of them want it: see `BlockMatcher`.
+            let Some(place) = places.iter().find(|place| self.matcher.touched().contains(**place)) else {
+                continue;
+            };
             let begin = Cycles::now();
-            self.select(&plan, selection, places, block, masks);
-            self.charges.charge_channels(places, Cycles::now().0.saturating_sub(begin.0));
+            self.select(&plan, selection, places, block, *place);
+            self.charges.charge_channels(places, Cycles::now().since(begin).0);
         }
-        let packets = block.descriptors().iter().skip(block.lead());
-        self.position += packets.map(|packet| u64::from(packet.wire_len)).sum::<u64>();
-    }
-
-    /// Finds the channels that want a packet.
-    fn match_packet(&mut self, plan: &ForwardingPlan, block: &Block, index: usize) {
-        let Some(descriptor) = block.descriptors().get(index) else { return };
-        let mut wanted = ChannelSet::NONE;
-        let mut enough = PEEK;
-        loop {
-            block.copy_head(index, enough, &mut self.head);
-            let (cap_len, wire_len) = (descriptor.cap_len, descriptor.wire_len);
-            let packet = Packet { head: &self.head, cap_len, wire_len };
-            match plan.joined.channels(&packet, &mut wanted) {
-                Ok(()) => break,
-                Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
-            }
-        }
-        if self.fragments.apply(descriptor, &self.head, &mut wanted).is_err() {
-            block.copy_head(index, PEEK_MAX, &mut self.head);
-            // This many bytes always suffice.
-            _ = self.fragments.apply(descriptor, &self.head, &mut wanted);
-        }
-        wanted.keep(&plan.active);
-        if descriptor.flags & flag::LATER_FRAGMENT != 0 {
-            plan.add_channels_of_selections(&mut wanted);
-        }
-        self.charges.count_packet(&wanted);
-        self.unwanted += u64::from(wanted.is_empty());
-        for place in wanted.iter() {
-            let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
-            if !route.filters_view {
-                route.counters.count_selected(1, descriptor.wire_len.into());
-            }
-            let touched = if route.forwards_without_module() { &mut self.passed } else { &mut self.touched };
-            if !touched.contains(place) {
-                touched.insert(place);
-                masks.clear();
-                masks.resize(block.batch_count(), 0);
-            }
-            masks[index / 64] |= 1 << (index % 64);
-        }
+        self.position += bytes;
     }
 
     /// Copies packets into a selection and puts them into the queues of the selection's readers.
@@ -528,7 +544,7 @@ impl Receiving {
         selection: &Mutex<Selection>,
         places: &[usize],
         block: &Block,
-        mut masks: Vec<u64>,
+        place: usize,
     ) {
         let routes = || places.iter().filter_map(|place| plan.route(*place));
         // If filters read packets after the view, only packets that these filters select are counted, also as lost.
@@ -542,7 +558,7 @@ impl Receiving {
         };
         if routes().flat_map(|route| &route.readers).all(|reader| reader.queue.is_full()) {
             // A copy would be wasted.
-            let (packets, bytes) = lost(&masks);
+            let (packets, bytes) = lost(self.matcher.masks(place));
             count_selected(packets, bytes);
             for route in routes() {
                 route.counters.queue_full.fetch_add(packets * route.readers.len() as u64, Ordering::Relaxed);
@@ -550,8 +566,10 @@ impl Receiving {
             return;
         }
         let is_shared = routes().map(|route| route.readers.len()).sum::<usize>() > 1;
+        let mut rest: Option<Vec<u64>> = None;
         for sheds in 0..=SHEDS_MAX {
-            let selected = lock(selection).select(block, &masks);
+            let masks = rest.as_deref().unwrap_or_else(|| self.matcher.masks(place));
+            let selected = lock(selection).select(block, masks);
             if selected.unwanted > 0 {
                 for route in routes() {
                     route.counters.unwanted.fetch_add(selected.unwanted, Ordering::Relaxed);
@@ -559,9 +577,11 @@ impl Receiving {
             }
             if let Some(copied) = selected.block.map(Arc::new) {
                 count_selected(copied.packets() as u64, selected.bytes);
-                let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
+                self.copied.clear();
+                self.copied.extend(copied.batches().map(|batch| batch.mask));
                 for route in routes() {
-                    route.put(&copied, &all, self.position, &mut self.head, &mut self.flows);
+                    let (head, flows) = (&mut self.head, &mut self.flows);
+                    route.put(&copied, &self.copied, self.position, head, flows, &mut self.wakeups);
                 }
             }
             if selected.lost == 0 {
@@ -587,24 +607,21 @@ impl Receiving {
                 }
                 return;
             }
-            masks = selected.rest;
+            rest = Some(selected.rest);
         }
     }
 
-    /// Charges a block to its channels: the time `received` for receiving the block, and the time since `since` and
-    /// `begin` for matching and distributing it.
-    fn charge_block(&self, received: Nanos, since: Nanos, begin: Cycles) {
-        let cycles = Cycles::now().0.saturating_sub(begin.0);
-        let time = Nanos(thread_time().0.saturating_sub(since.0));
-        let mut all = self.touched;
-        all.insert_all(&self.passed);
-        for place in all.iter() {
+    /// Charges the work since the last charge to the channels whose packets it was for.
+    fn charge(&mut self, now: Instant) {
+        let (received, time, cycles) = self.meter.take(self.polls, now);
+        for place in self.charges.charged() {
             let Some(route) = self.plan.route(place) else { continue };
             // Receiving is done for all channels, so its time is divided by packets.
             let receiving = self.charges.common_charge(place, received);
             let rest = self.charges.total_charge(place, cycles, time);
             charge_readers(route, Nanos(receiving.0.saturating_add(rest.0)));
         }
+        self.charges.begin(self.plan.routes.len());
     }
 
     /// Applies the lag limits when the interface's traffic is at position `head`. A reader that exceeds its limit loses

@@ -91,6 +91,13 @@ impl PacketSource {
         }
     }
 
+    /// Determines how many packets are gathered at most: see [`LiveSource::gather`].
+    pub fn gather(&mut self, packets_max: u32) {
+        if let Self::Live(live) = self {
+            live.gather(packets_max);
+        }
+    }
+
     /// Opens a sink that writes into the TAP device or sends through the interface. `None` for a capture.
     ///
     /// # Errors

@@ -304,14 +304,17 @@ impl Selection {
             return added;
         }
         let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
-        if self.is_of_queue {
+        // The classifier would find the same in the copy, unless the packet has changed since it was classified.
+        if self.is_of_queue || from.window().faults().is_none() {
             // SAFETY: `write` provides `room` bytes of the arena, which overlap no packet of another window.
             let written = self.write(builder, len, |to, room| unsafe { from.copy_to(index, to, room) });
             let Some((start, _)) = written else { return Added::NoMemory };
-            builder.0.add_described(
-                Descriptor { data: self.guest_address(start), ..*descriptor },
-                &mut self.counts,
-            );
+            let number = match self.is_of_queue {
+                true => descriptor.number,
+                false => self.next_number(),
+            };
+            let copied = Descriptor { data: self.guest_address(start), number, ..*descriptor };
+            builder.0.add_described(copied, &mut self.counts);
             builder.0.set_checksum(from.checksum(index));
             return Added::Copied;
         }
@@ -344,7 +347,7 @@ impl Selection {
         };
         let original = Descriptor {
             data: self.guest_address(start),
-            number: u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0),
+            number: self.next_number(),
             ts_ns: original.ts_ns,
             wire_len: original.wire_len,
             link_type: original.link_type,
@@ -383,6 +386,11 @@ impl Selection {
         };
         builder.0.add(&view, &mut self.counts, &record, &mut PacketPrefix::<PEEK>::new());
         Added::Copied
+    }
+
+    /// The number of the next packet in this selection.
+    fn next_number(&self) -> u32 {
+        u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0)
     }
 
     /// The guest address of byte `start` of the chunk that is being filled.

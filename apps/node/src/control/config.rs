@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_admission::Name;
+use weir_datapath::receive::Delivery;
 use weir_netio::{Direction, LiveOptions};
 use weir_os::child::Cores;
 use weir_sched::cpu::{CoreConfig, Ppm};
@@ -206,6 +207,10 @@ impl Default for CpuConfig {
     }
 }
 
+/// The longest time for which an interface's packets are gathered, unless a channel forwards them. Waking the threads that
+/// handle packets costs as much as many packets.
+const GATHER_TIME: Nanos = Nanos(10_000_000);
+
 /// An interface that packets come from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -225,6 +230,9 @@ pub struct InterfaceConfig {
     /// interface.
     #[serde(default = "yes")]
     pub outgoing: bool,
+    /// Time for which received packets are gathered before channels get them.
+    #[serde(default)]
+    pub latency: ReceiveLatency,
     /// With AF_XDP: true if the network card writes into the arena directly, which its driver must support.
     #[serde(default)]
     pub zero_copy: bool,
@@ -251,8 +259,38 @@ impl InterfaceConfig {
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             zero_copy: self.zero_copy,
+            // Only an interface without outgoing packets can have channels that forward.
+            immediate: match self.latency {
+                ReceiveLatency::Auto => !self.outgoing,
+                ReceiveLatency::Low => true,
+                ReceiveLatency::Batch => false,
+            },
             dense: true,
+            latency: GATHER_TIME,
             ..LiveOptions::default()
+        }
+    }
+}
+
+/// The time for which received packets are gathered before channels get them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiveLatency {
+    /// Short while a channel forwards packets of the interface, long otherwise.
+    #[default]
+    Auto,
+    /// Short always.
+    Low,
+    /// Long always, which takes the least processor time.
+    Batch,
+}
+
+impl From<ReceiveLatency> for Delivery {
+    fn from(latency: ReceiveLatency) -> Self {
+        match latency {
+            ReceiveLatency::Auto => Self::WhenForwarding,
+            ReceiveLatency::Low => Self::AtOnce,
+            ReceiveLatency::Batch => Self::Gathered,
         }
     }
 }

@@ -293,7 +293,8 @@ impl Node {
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive_core);
             let bind = move || _ = core.map(crate::core_thread::runner::bind);
-            let source = Receiver::start(&interface.name, interface.options(), polls, bind, events.clone())?;
+            let (options, delivery) = (interface.options(), interface.latency.into());
+            let source = Receiver::start(&interface.name, options, delivery, polls, bind, events.clone())?;
             sources.insert(interface.name.clone(), Arc::new(source));
         }
         let mut links = BTreeMap::new();

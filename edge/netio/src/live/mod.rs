@@ -6,6 +6,7 @@ mod hardware_time;
 mod netlink;
 mod options;
 mod packet;
+mod packet_header;
 mod packet_ring;
 mod packet_sink;
 mod port;

@@ -46,9 +46,17 @@ pub struct LiveOptions {
     pub direction: Direction,
     /// True to receive packets for other hosts, too.
     pub promiscuous: bool,
-    /// The time for which packets are gathered before they are delivered. AF_PACKET gathers for at least 1 ms; the
-    /// other kinds for at most 200 us, and not at all if the caller does not wait.
+    /// The time for which packets are gathered before they are delivered. AF_PACKET gathers for at least 1 ms, unless
+    /// the ring is [`immediate`](Self::immediate); AF_XDP, TAP and TUN gather for at most 200 us, and not at all if the
+    /// caller does not wait.
     pub latency: Nanos,
+    /// The time after which AF_PACKET hands over a block of its ring that is not full, if this is less than
+    /// [`latency`](Self::latency). While packets are gathered for longer, several blocks are handed over.
+    pub retire: Nanos,
+    /// Lets the kernel deliver each packet at once (AF_PACKET only: a ring of frames of fixed size, TPACKET_V2). Packets
+    /// longer than the MTU, which a system has merged, are then truncated.
+    /// [`LiveSource::gather`](super::LiveSource::gather) determines how many packets are gathered all the same.
+    pub immediate: bool,
     /// Distributes an interface's packets by flow among all sources with the same number, so that several threads can
     /// each have a source (PACKET_FANOUT_HASH; AF_PACKET only). The number is valid in the network namespace: a socket
     /// of another process with this number takes a share of the packets, too.
@@ -79,6 +87,8 @@ impl Default for LiveOptions {
             direction: Direction::Both,
             promiscuous: true,
             latency: Nanos(2_000_000),
+            retire: Nanos(2_000_000),
+            immediate: false,
             fanout: None,
             hardware_time: false,
             queue: 0,

@@ -3,13 +3,12 @@
 use super::error::LiveError;
 use super::netlink::KernelInterface;
 use super::options::{Direction, LiveOptions};
-use super::packet_ring::{BLOCKS_MAX, PacketRing, RingHold};
+use super::packet_header::{KernelHeader, PACKET_OFFSET_MIN_V2, VLAN_TAG_BYTES};
+use super::packet_ring::{FrameLayout, PacketRing, RingHold, RingLayout};
 use super::port::{self, ReceiveStatus};
 use super::sys::{self, Plain};
 use super::totals::ReceiveDrops;
 use crate::block::MemoryHold;
-use crate::checksum::ChecksumStatus;
-use crate::format::CaptureRecord;
 use crate::mapped_bytes::{MappedBytes, PacketPrefix};
 use crate::reader::UnfinishedBlock;
 use crate::totals::PacketCounts;
@@ -17,24 +16,40 @@ use crate::window::PacketWindow;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_abi::ARENA_BASE;
 use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
 
-/// The length of the kernel's header of a packet (`tpacket3_hdr`).
-const HEADER: usize = size_of::<libc::tpacket3_hdr>();
-/// The least distance of a packet from the beginning of its header: the header and the link-layer address.
-const PACKET_OFFSET_MIN: u64 = (HEADER + size_of::<libc::sockaddr_ll>()) as u64;
-/// The length of a VLAN tag.
-const VLAN_TAG_BYTES: u32 = 4;
-/// The length of the two addresses in front of a VLAN tag.
-const ADDRESSES_BYTES: usize = 12;
-const ETHERTYPE_VLAN: u16 = 0x8100;
 /// The length of the shortest block in bytes. Shorter blocks would hold few packets, and truncate long ones: a host's own
 /// packet can have 64 KiB before the card segments it.
 const BLOCK_MIN: usize = 16 << 10;
 /// The length of the longest block in bytes.
 const BLOCK_MAX: usize = 4 << 20;
+
+/// The most packets of a block of descriptors. With their packets they fit a core's second-level cache, in which they are
+/// found again when they are copied to selections.
+const PACKETS_MAX: usize = 256;
+/// The most blocks of a ring that the kernel fills block by block.
+const BLOCKS_MAX: usize = 64;
+/// The length of the header of an Ethernet packet with two VLAN tags, which a frame has room for beside the MTU.
+const LINK_HEADER_MAX: usize = 22;
+/// The limits of the MTU for which frames have room. The lower one allows for a larger MTU later; the upper one is that of
+/// packets which cards or systems have merged.
+const MTU_MIN: usize = 1500;
+const MTU_MAX: usize = 65_536;
+/// The room that the kernel leaves between its header and the packet in a frame, for alignment and a VLAN tag.
+const FRAME_MARGIN: usize = 64;
+/// The length of a cache line in bytes.
+const LINE: usize = 64;
+/// The number of frames for which a block of a frame ring has room, unless its frames are long.
+const BLOCK_FRAMES: usize = 64;
+/// The least number of blocks of a frame ring.
+const FRAME_BLOCKS_MIN: usize = 8;
+/// The distance in bytes by which a ring is prefetched ahead of the reader.
+const PREFETCH_AHEAD: u64 = 1024;
+/// The most cache lines of a packet that are prefetched.
+const PREFETCH_LINES: u64 = 6;
 
 const CAPABILITY: &str = "cap_net_raw";
 
@@ -49,17 +64,22 @@ pub(crate) struct PacketPort {
     next_block: usize,
     current: Option<CurrentBlock>,
     drops: ReceiveDrops,
+    /// The value of `next_block` for which no block ahead was found in use. None comes to be in use before another block
+    /// is read.
+    clear_at: AtomicUsize,
 }
 
 /// The block that is being read.
 #[derive(Debug)]
 struct CurrentBlock {
     hold: RingHold,
+    /// The number of the block.
+    number: usize,
     /// The offset in the ring of the next packet's header.
     at: u64,
     /// The offset in the ring of the block's end.
     end: u64,
-    /// The number of packets not read yet.
+    /// The number of packets or frames not read yet.
     unread: u32,
 }
 
@@ -78,7 +98,11 @@ impl PacketPort {
         let set = |option, value: u32, what| {
             sys::set_option(fd, libc::SOL_PACKET, option, &value).map_err(system(what))
         };
-        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as u32, "choosing TPACKET_V3")?;
+        let version = match options.immediate {
+            true => libc::tpacket_versions::TPACKET_V2,
+            false => libc::tpacket_versions::TPACKET_V3,
+        };
+        set(libc::PACKET_VERSION, version as u32, "choosing the version of the ring")?;
         set(libc::PACKET_RESERVE, VLAN_TAG_BYTES, "reserving room for VLAN tags")?;
         let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
         set(libc::PACKET_IGNORE_OUTGOING, u32::from(incoming), "leaving outgoing packets out")?;
@@ -87,23 +111,35 @@ impl PacketPort {
         }
         sys::truncate_packets(fd, options.snap_len.max(1)).map_err(system("limiting the captured length"))?;
 
-        let (block_bytes, blocks) = ring_layout(options.ring);
+        let layout = match options.immediate {
+            true => frame_layout(options.ring, link.mtu),
+            false => block_layout(options.ring),
+        };
+        let RingLayout { block_bytes, blocks, frames } = layout;
         let size = Bytes((block_bytes * blocks) as u64);
         let memory = |error| LiveError::Memory { interface: name.clone(), size, error };
         let to_u32 = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        // TPACKET_V3 does not use frames of a fixed size, but their size has to divide that of blocks.
+        let FrameLayout { bytes, count } =
+            frames.unwrap_or(FrameLayout { bytes: 2048, count: block_bytes / 2048 });
         let request = libc::tpacket_req3 {
             tp_block_size: to_u32(block_bytes),
             tp_block_nr: to_u32(blocks),
-            // TPACKET_V3 does not use frames of a fixed size, but their size has to divide that of blocks.
-            tp_frame_size: 2048,
-            tp_frame_nr: to_u32(block_bytes / 2048 * blocks),
-            tp_retire_blk_tov: u32::try_from(options.latency.0.div_ceil(1_000_000))
+            tp_frame_size: to_u32(bytes),
+            tp_frame_nr: to_u32(count * blocks),
+            tp_retire_blk_tov: u32::try_from(options.latency.min(options.retire).0.div_ceil(1_000_000))
                 .unwrap_or(1000)
                 .clamp(1, 1000),
             ..libc::tpacket_req3::zeroed()
         };
-        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
-        let ring = PacketRing::new(File::from(socket), block_bytes, blocks).map_err(memory)?;
+        if options.immediate {
+            let libc::tpacket_req3 { tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr, .. } = request;
+            let request = libc::tpacket_req { tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr };
+            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
+        } else {
+            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
+        }
+        let ring = PacketRing::new(File::from(socket), layout).map_err(memory)?;
         let window = Arc::clone(ring.window());
         let port = Self {
             ring: Arc::new(ring),
@@ -113,6 +149,7 @@ impl PacketPort {
             next_block: 0,
             current: None,
             drops: ReceiveDrops::default(),
+            clear_at: AtomicUsize::new(usize::MAX),
         };
 
         let index = libc::c_int::try_from(link.index).unwrap_or(-1);
@@ -163,10 +200,21 @@ impl PacketPort {
         self.drops
     }
 
-    /// Returns true if one of the blocks that the kernel fills next, a quarter of all, is in use.
+    /// Returns true if the kernel wakes the program for each packet, and false if it gathers packets for a time.
+    pub(crate) fn wakes_for_each_packet(&self) -> bool {
+        self.ring.layout().frames.is_some()
+    }
+
+    /// Returns true if one of the blocks that the kernel fills next, a quarter of all, is in use. The block that is being
+    /// read does not count.
     pub(crate) fn is_running_out(&self) -> bool {
-        let blocks = self.ring.blocks();
-        (0..blocks / 4).any(|ahead| self.ring.is_held((self.next_block + ahead) % blocks))
+        let blocks = self.ring.layout().blocks;
+        if self.clear_at.load(Ordering::Relaxed) == self.next_block {
+            return false;
+        }
+        let is_held = (0..blocks / 4).any(|ahead| self.ring.is_held((self.next_block + ahead) % blocks));
+        self.clear_at.store(if is_held { usize::MAX } else { self.next_block }, Ordering::Relaxed);
+        is_held
     }
 
     /// Adds the packets that have arrived.
@@ -180,7 +228,6 @@ impl PacketPort {
         // SAFETY: the whole mapping, which `window` keeps. The kernel may write it meanwhile.
         let mapped =
             unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
-        let mut head = PacketPrefix::<PEEK>::new();
         loop {
             let Some(current) = &mut self.current else {
                 match self.take_next_block(&mapped) {
@@ -190,41 +237,48 @@ impl PacketPort {
                 }
                 continue;
             };
-            if current.unread > 0
-                && !filling.is_full()
+            let packet = PacketOf { link_type: self.link_type, snap_len: self.snap_len, number: self.number };
+            let before = filling.count;
+            let is_waiting = match self.ring.layout().frames {
+                Some(frames) => {
+                    current.read_frames(&mapped, &self.ring, frames, packet, filling, counts, &mut self.drops)
+                }
+                None => {
+                    current.read_packets(&mapped, packet, filling, counts, &mut self.drops);
+                    false
+                }
+            };
+            if filling.count > before
                 && let MemoryHold::Ring { hold } = &mut filling.hold
             {
-                hold.add_all(&current.hold);
+                hold.add(current.number);
             }
-            while current.unread > 0 && !filling.is_full() {
-                let Some((record, next, checksum)) =
-                    current.packet(&mapped, self.link_type, self.snap_len, self.number)
-                else {
-                    self.drops.invalid += u64::from(current.unread);
-                    current.unread = 0;
-                    break;
-                };
-                mapped.prefetch(next);
-                filling.add(&mapped, counts, &record, &mut head);
-                filling.set_checksum(checksum);
-                current.at = next;
-                current.unread -= 1;
+            if is_waiting {
+                return ReceiveStatus::Empty;
             }
             if current.unread > 0 {
                 return ReceiveStatus::Full;
             }
             self.current = None;
+            if is_full(filling) {
+                return ReceiveStatus::Full;
+            }
         }
     }
 
-    /// Takes the next block, if the kernel has released it.
+    /// Takes the next block, if the kernel has released it, or with frames, the first of its frames.
     fn take_next_block(&mut self, mapped: &MappedBytes<'_>) -> Option<CurrentBlock> {
-        let hold = self.ring.take(self.next_block)?;
-        let block_bytes = self.ring.block_bytes() as u64;
-        let start = self.next_block as u64 * block_bytes;
-        self.next_block = (self.next_block + 1) % self.ring.blocks();
+        let (number, layout) = (self.next_block, self.ring.layout());
+        let hold = self.ring.take(number)?;
+        let start = number as u64 * layout.block_bytes as u64;
+        let end = start + layout.block_bytes as u64;
+        self.next_block = self.ring.next(number);
+        if let Some(frames) = layout.frames {
+            let unread = u32::try_from(frames.count).unwrap_or(0);
+            return Some(CurrentBlock { hold, number, at: start, end, unread });
+        }
         let [packets, first] = [12, 16].map(|at| mapped.read(start + at).map_or(0, u32::from_ne_bytes));
-        Some(CurrentBlock { hold, at: start + u64::from(first), end: start + block_bytes, unread: packets })
+        Some(CurrentBlock { hold, number, at: start + u64::from(first), end, unread: packets })
     }
 }
 
@@ -235,65 +289,116 @@ impl Drop for PacketPort {
     }
 }
 
+/// The properties that all packets of a port share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PacketOf {
+    pub(super) link_type: LinkType,
+    pub(super) snap_len: u32,
+    pub(super) number: u16,
+}
+
 impl CurrentBlock {
-    /// Parses the packet at `at`. Returns it with the offset of the next header and its checksum state; `None` if the
-    /// kernel's header is invalid.
-    fn packet(
-        &self,
+    /// Adds the packets of a block of TPACKET_V3, until `filling` is full.
+    fn read_packets(
+        &mut self,
         mapped: &MappedBytes<'_>,
-        link_type: LinkType,
-        snap_len: u32,
-        number: u16,
-    ) -> Option<(CaptureRecord, u64, ChecksumStatus)> {
-        let header: [u8; HEADER] = mapped.read(self.at)?;
-        let word =
-            |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let [next, seconds, nanos, mut cap_len, mut wire_len, status] = [0, 4, 8, 12, 16, 20].map(word);
-        let packet_offset = u16::from_ne_bytes([header[24], header[25]]);
-        let mut data = self.at + u64::from(packet_offset);
-        if u64::from(packet_offset) < PACKET_OFFSET_MIN || data + u64::from(cap_len) > self.end {
-            return None;
+        packet: PacketOf,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+        drops: &mut ReceiveDrops,
+    ) {
+        let mut head = PacketPrefix::<PEEK>::new();
+        while self.unread > 0 && !is_full(filling) {
+            let read = KernelHeader::read_v3(mapped, self.at);
+            let read = read.and_then(|(header, next)| {
+                Some((header.record(mapped, &self.hold, self.at, self.end, packet)?, next))
+            });
+            let Some(((record, checksum), next)) = read else {
+                drops.invalid += u64::from(self.unread);
+                self.unread = 0;
+                break;
+            };
+            // The next packets follow closely, and have probably the same length.
+            let bytes = next.saturating_sub(self.at);
+            for line in 0..(bytes / LINE as u64 + 1).min(PREFETCH_LINES) {
+                mapped.prefetch(next.saturating_add(PREFETCH_AHEAD + LINE as u64 * line));
+            }
+            filling.add(mapped, counts, &record, &mut head);
+            filling.set_checksum(checksum);
+            self.at = next;
+            self.unread -= 1;
         }
-        let tagged = status & libc::TP_STATUS_VLAN_VALID != 0 && link_type == LinkType::Ethernet;
-        if tagged
-            && cap_len as usize >= ADDRESSES_BYTES
-            && data - u64::from(VLAN_TAG_BYTES) >= self.at + PACKET_OFFSET_MIN
-        {
-            let has_type = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-            let ether_type =
-                if has_type { u16::from_ne_bytes([header[36], header[37]]) } else { ETHERTYPE_VLAN };
-            let tci = u16::from_ne_bytes([header[32], header[33]]);
-            data -= u64::from(VLAN_TAG_BYTES);
-            let addresses: [u8; ADDRESSES_BYTES] = mapped.read(data + u64::from(VLAN_TAG_BYTES))?;
-            let mut front = [0; ADDRESSES_BYTES + VLAN_TAG_BYTES as usize];
-            front[..ADDRESSES_BYTES].copy_from_slice(&addresses);
-            front[ADDRESSES_BYTES..ADDRESSES_BYTES + 2].copy_from_slice(&ether_type.to_be_bytes());
-            front[ADDRESSES_BYTES + 2..].copy_from_slice(&tci.to_be_bytes());
-            self.hold.write(data, &front);
-            cap_len += VLAN_TAG_BYTES;
-            wire_len = wire_len.saturating_add(VLAN_TAG_BYTES);
+    }
+
+    /// Adds the packets of frames of TPACKET_V2, until `filling` is full. Returns true if the kernel has not handed over
+    /// the next frame yet.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the state of a port, in parts so that they are borrowed apart"
+    )]
+    fn read_frames(
+        &mut self,
+        mapped: &MappedBytes<'_>,
+        ring: &PacketRing,
+        frames: FrameLayout,
+        packet: PacketOf,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+        drops: &mut ReceiveDrops,
+    ) -> bool {
+        let mut head = PacketPrefix::<PEEK>::new();
+        let bytes = frames.bytes as u64;
+        while self.unread > 0 && !is_full(filling) {
+            let Some(status) = ring.frame_status(self.at) else { return true };
+            let end = self.at.saturating_add(bytes).min(self.end);
+            let header = KernelHeader::read_v2(mapped, self.at, status);
+            let record = header.and_then(|header| header.record(mapped, &self.hold, self.at, end, packet));
+            for line in 0..3 {
+                mapped.prefetch(self.at.saturating_add(2 * bytes + LINE as u64 * line));
+            }
+            match record {
+                Some((record, checksum)) => {
+                    filling.add(mapped, counts, &record, &mut head);
+                    filling.set_checksum(checksum);
+                }
+                None => drops.invalid += 1,
+            }
+            self.at = end;
+            self.unread -= 1;
         }
-        let record = CaptureRecord {
-            ts: Some(u64::from(seconds) * 1_000_000_000 + u64::from(nanos)),
-            cap_len: cap_len.min(snap_len),
-            wire_len,
-            link_type,
-            interface: number,
-            data,
-            next: 0,
-        };
-        let is_offloaded = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        let checksum = if is_offloaded { ChecksumStatus::Offloaded } else { ChecksumStatus::Complete };
-        Some((record, self.at + u64::from(next), checksum))
+        false
     }
 }
 
-/// The length and number of the blocks of a ring of at most this size, within limits.
-fn ring_layout(ring: Bytes) -> (usize, usize) {
+/// Returns true if a block has as many packets as it should. Blocks end at multiples of [`PACKETS_MAX`] in their slot, so
+/// that the batches behind them are complete.
+#[inline(always)]
+fn is_full(filling: &UnfinishedBlock<MemoryHold>) -> bool {
+    filling.is_full() || filling.count > 0 && filling.end().is_multiple_of(PACKETS_MAX)
+}
+
+/// The layout of a ring of TPACKET_V3 of at most this size, within limits.
+fn block_layout(ring: Bytes) -> RingLayout {
     let ring = usize::try_from(ring.0).unwrap_or(usize::MAX).clamp(16 * BLOCK_MIN, BLOCKS_MAX * BLOCK_MAX);
     let block = (ring / BLOCKS_MAX).max(BLOCK_MIN);
-    let block = 1 << block.ilog2();
-    (block, (ring / block).min(BLOCKS_MAX))
+    let block_bytes = 1 << block.ilog2();
+    RingLayout { block_bytes, blocks: (ring / block_bytes).min(BLOCKS_MAX), frames: None }
+}
+
+/// The layout of a ring of TPACKET_V2 of at most this size, within limits, whose frames have room for packets of this MTU.
+fn frame_layout(ring: Bytes, mtu: u32) -> RingLayout {
+    let ring = usize::try_from(ring.0).unwrap_or(usize::MAX).clamp(16 * BLOCK_MIN, BLOCKS_MAX * BLOCK_MAX);
+    let mtu = usize::try_from(mtu).unwrap_or(usize::MAX).clamp(MTU_MIN, MTU_MAX);
+    // An odd number of cache lines, so that the headers of frames do not compete for the same sets of the cache.
+    let bytes = ((PACKET_OFFSET_MIN_V2 + FRAME_MARGIN + LINK_HEADER_MAX + mtu).div_ceil(LINE) | 1) * LINE;
+    // The kernel allocates powers of two of pages. With at least eight blocks, some can be in use.
+    let block_bytes = (bytes * BLOCK_FRAMES).next_power_of_two().min(1 << (ring / FRAME_BLOCKS_MIN).ilog2());
+    let block_bytes = block_bytes.max(bytes.next_power_of_two());
+    RingLayout {
+        block_bytes,
+        blocks: (ring / block_bytes).max(FRAME_BLOCKS_MIN),
+        frames: Some(FrameLayout { bytes, count: block_bytes / bytes }),
+    }
 }
 
 #[cfg(test)]
@@ -302,10 +407,36 @@ mod tests {
 
     #[test]
     fn a_ring_has_whole_blocks_and_is_no_larger_than_requested() {
-        assert_eq!(ring_layout(Bytes(64 << 20)), (1 << 20, 64));
-        assert_eq!(ring_layout(Bytes(100 << 20)), (1 << 20, 64));
-        assert_eq!(ring_layout(Bytes(1 << 20)), (16 << 10, 64));
-        assert_eq!(ring_layout(Bytes(0)), (16 << 10, 16));
-        assert_eq!(ring_layout(Bytes(u64::MAX)), (4 << 20, 64));
+        let layout = |ring| {
+            let RingLayout { block_bytes, blocks, .. } = block_layout(Bytes(ring));
+            (block_bytes, blocks)
+        };
+        assert_eq!(layout(64 << 20), (1 << 20, 64));
+        assert_eq!(layout(100 << 20), (1 << 20, 64));
+        assert_eq!(layout(1 << 20), (16 << 10, 64));
+        assert_eq!(layout(0), (16 << 10, 16));
+        assert_eq!(layout(u64::MAX), (4 << 20, 64));
+    }
+
+    #[test]
+    fn frames_have_room_for_the_longest_packet_and_are_inside_their_blocks() {
+        for mtu in [0, 68, 1500, 9000, 65_536, u32::MAX] {
+            for ring in [0, 1 << 20, 64 << 20, 100 << 20, u64::MAX] {
+                let layout = frame_layout(Bytes(ring), mtu);
+                let FrameLayout { bytes, count } = layout.frames.unwrap();
+                let longest = usize::try_from(mtu).unwrap().clamp(MTU_MIN, MTU_MAX) + LINK_HEADER_MAX;
+                assert!(bytes >= longest + PACKET_OFFSET_MIN_V2 && bytes % LINE == 0, "{mtu} {layout:?}");
+                assert!(count > 0 && count * bytes <= layout.block_bytes, "{mtu} {ring} {layout:?}");
+                assert!(
+                    layout.blocks >= 8 && layout.block_bytes.is_multiple_of(4096),
+                    "{mtu} {ring} {layout:?}"
+                );
+                let size = layout.blocks * layout.block_bytes;
+                assert!(size <= (256 << 20) && (size as u64 <= ring || ring < 1 << 20), "{mtu} {layout:?}");
+            }
+        }
+        let usual = frame_layout(Bytes(64 << 20), 1500);
+        assert_eq!(usual.frames.map(|frames| (frames.bytes, frames.count)), Some((1728, 75)));
+        assert_eq!((usual.block_bytes, usual.blocks), (128 << 10, 512));
     }
 }

@@ -1,5 +1,7 @@
-//! The ring of a packet socket (TPACKET_V3): blocks of memory that the kernel fills in order, and gets back one by
-//! one.
+//! The ring of a packet socket: blocks of memory that the kernel fills in order, and gets back one by one.
+//!
+//! With TPACKET_V3 the kernel hands over whole blocks of packets. With TPACKET_V2 it hands over each packet in a frame of
+//! its own, and the ring's blocks are groups of frames: the kernel gets all frames of a block back at once.
 
 use crate::memory::Mapping;
 use crate::pin::PinPolicy;
@@ -8,13 +10,37 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// The most blocks of a ring, one bit each in a mask.
-pub(crate) const BLOCKS_MAX: usize = 64;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The offset of a block's status (`tpacket_block_desc`, `tpacket_hdr_v1`).
-const STATUS: usize = 8;
+const BLOCK_STATUS: usize = 8;
+
+/// The layout of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingLayout {
+    /// The length of a block in bytes; a multiple of the page size.
+    pub(crate) block_bytes: usize,
+    /// The number of blocks.
+    pub(crate) blocks: usize,
+    /// The frames of each block with TPACKET_V2; `None` with TPACKET_V3.
+    pub(crate) frames: Option<FrameLayout>,
+}
+
+/// The frames at the beginning of each block of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameLayout {
+    /// The length of a frame in bytes.
+    pub(crate) bytes: usize,
+    /// The number of frames in a block; all of them are inside the block.
+    pub(crate) count: usize,
+}
+
+impl RingLayout {
+    /// The offset in the ring of the status that tells the owner of the first packet or of all packets of a block.
+    fn first_status(&self, block: usize) -> usize {
+        block * self.block_bytes + if self.frames.is_some() { 0 } else { BLOCK_STATUS }
+    }
+}
 
 /// The memory that a packet socket shares with the program, and the number of holds on each of its blocks.
 ///
@@ -23,34 +49,43 @@ const STATUS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     window: Arc<PacketWindow>,
-    block_bytes: usize,
-    blocks: usize,
-    /// Bit i is set while the program has block i. The bit is cleared after the kernel has the block back, so that the
-    /// program does not take the old status for a new one.
-    with_program: AtomicU64,
-    hold_counts: [AtomicU32; BLOCKS_MAX],
+    layout: RingLayout,
+    owners: Box<[BlockOwner]>,
 }
 
-/// A hold on blocks, which keeps them from the kernel until it is dropped.
+/// The program's use of a block.
+#[derive(Debug, Default)]
+struct BlockOwner {
+    /// True while the program has the block. It becomes false after the kernel has the block back, so that the program
+    /// does not take the old status for a new one.
+    is_program: AtomicBool,
+    /// The number of holds.
+    holds: AtomicU32,
+}
+
+/// A hold on blocks that follow each other in the ring, which keeps them from the kernel until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RingHold {
     ring: Arc<PacketRing>,
-    mask: u64,
+    first: usize,
+    count: usize,
 }
 
 impl PacketRing {
-    /// Maps the ring of a socket with `blocks` blocks of `block_bytes` bytes.
-    pub(crate) fn new(socket: File, block_bytes: usize, blocks: usize) -> io::Result<Self> {
-        if blocks > BLOCKS_MAX {
+    /// Maps the ring of a socket.
+    pub(crate) fn new(socket: File, layout: RingLayout) -> io::Result<Self> {
+        let is_inside = |frames: FrameLayout| {
+            frames.count > 0 && frames.bytes.saturating_mul(frames.count) <= layout.block_bytes
+        };
+        if layout.frames.is_some_and(|frames| !is_inside(frames)) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let mapping = Mapping::shared(socket.as_fd(), 0, block_bytes.saturating_mul(blocks), true)?;
+        let len = layout.block_bytes.saturating_mul(layout.blocks);
+        let mapping = Mapping::shared(socket.as_fd(), 0, len, true)?;
         Ok(Self {
             window: Arc::new(PacketWindow::of_memory(socket, mapping, PinPolicy::Never)),
-            block_bytes,
-            blocks,
-            with_program: AtomicU64::new(0),
-            hold_counts: [const { AtomicU32::new(0) }; BLOCKS_MAX],
+            layout,
+            owners: (0..layout.blocks).map(|_| BlockOwner::default()).collect(),
         })
     }
 
@@ -58,70 +93,109 @@ impl PacketRing {
         &self.window
     }
 
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+    pub(crate) fn layout(&self) -> &RingLayout {
+        &self.layout
     }
 
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.block_bytes
+    /// The block after `block`.
+    pub(crate) fn next(&self, block: usize) -> usize {
+        if block + 1 < self.layout.blocks { block + 1 } else { 0 }
     }
 
-    fn status(&self, block: usize) -> &AtomicU32 {
-        assert!(block < self.blocks);
-        // SAFETY: blocks below `blocks` are inside the mapping, which the window keeps while `self` is borrowed. They
-        // are page-aligned, so the status is aligned for a u32. Kernel and program access it atomically.
-        unsafe {
-            AtomicU32::from_ptr(
-                self.window.mapping().base().as_ptr().add(block * self.block_bytes + STATUS).cast(),
-            )
-        }
+    /// The status at an offset of the ring, which must be a multiple of four.
+    fn status(&self, offset: usize) -> &AtomicU32 {
+        let mapping = self.window.mapping();
+        assert!(offset.is_multiple_of(4) && offset + 4 <= mapping.len());
+        // SAFETY: inside the mapping by the assertion, which the window keeps while `self` is borrowed. The mapping is
+        // page-aligned, so the status is aligned for a u32. Kernel and program access it atomically.
+        unsafe { AtomicU32::from_ptr(mapping.base().as_ptr().add(offset).cast()) }
     }
 
-    /// Takes a block that the kernel has filled. Returns `None` if the kernel still fills the block, or the block is in use.
+    /// Takes a block if the kernel has filled it, or with frames, the first frame of it. Returns `None` if the kernel has
+    /// not done so yet, or the block is in use.
     ///
     /// Only the ring's reader calls this method.
     pub(crate) fn take(self: &Arc<Self>, block: usize) -> Option<RingHold> {
-        let bit = 1 << block;
+        let owner = self.owners.get(block)?;
         // Acquire: synchronises with the release of the last hold.
-        if self.with_program.load(Ordering::Acquire) & bit != 0 {
+        if owner.is_program.load(Ordering::Acquire) || !self.is_filled(self.layout.first_status(block)) {
             return None;
         }
-        // Acquire: the kernel's writes to the block happen before.
-        if self.status(block).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-            return None;
-        }
-        self.with_program.fetch_or(bit, Ordering::Relaxed);
-        self.hold_counts[block].fetch_add(1, Ordering::Relaxed);
-        Some(RingHold { ring: Arc::clone(self), mask: bit })
+        owner.is_program.store(true, Ordering::Relaxed);
+        let mut hold = RingHold::empty(self);
+        hold.add(block);
+        Some(hold)
+    }
+
+    /// Returns true if the kernel has handed over the frame or block whose status is at this offset. The kernel's writes
+    /// to it happen before.
+    #[inline]
+    fn is_filled(&self, offset: usize) -> bool {
+        self.status(offset).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    /// The status of a frame of a block that the program has taken, if the kernel has handed over the frame.
+    #[inline]
+    pub(crate) fn frame_status(&self, offset: u64) -> Option<u32> {
+        let status = self.status(usize::try_from(offset).ok()?).load(Ordering::Acquire);
+        (status & libc::TP_STATUS_USER != 0).then_some(status)
     }
 
     /// Returns true if the block is in use.
     pub(crate) fn is_held(&self, block: usize) -> bool {
-        self.with_program.load(Ordering::Acquire) & (1 << block) != 0
+        self.owners.get(block).is_some_and(|owner| owner.is_program.load(Ordering::Acquire))
     }
 
     fn release(&self, block: usize) {
+        let Some(owner) = self.owners.get(block) else { return };
         // AcqRel: all reads of the block happen before its last hold is released.
-        if self.hold_counts[block].fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.status(block).store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.with_program.fetch_and(!(1 << block), Ordering::Release);
+        if owner.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
         }
+        let first = self.layout.first_status(block);
+        let FrameLayout { bytes, count } = self.layout.frames.unwrap_or(FrameLayout { bytes: 0, count: 1 });
+        for frame in 0..count {
+            self.status(first + frame * bytes).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+        owner.is_program.store(false, Ordering::Release);
     }
 }
 
 impl RingHold {
     /// Creates an empty hold.
     pub(crate) fn empty(ring: &Arc<PacketRing>) -> Self {
-        Self { ring: Arc::clone(ring), mask: 0 }
+        Self { ring: Arc::clone(ring), first: 0, count: 0 }
+    }
+
+    /// Returns true if the block is held.
+    fn contains(&self, block: usize) -> bool {
+        let blocks = self.ring.layout.blocks;
+        block < blocks && (block + blocks - self.first) % blocks < self.count
+    }
+
+    /// Adds a block that the program has taken: one that is held already, or the one behind the last of these.
+    pub(crate) fn add(&mut self, block: usize) {
+        if self.contains(block) {
+            return;
+        }
+        let blocks = self.ring.layout.blocks;
+        if self.count == 0 {
+            self.first = block;
+        }
+        assert!(block < blocks && (self.first + self.count) % blocks == block, "blocks follow each other");
+        if let Some(owner) = self.ring.owners.get(block) {
+            owner.holds.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count += 1;
     }
 
     /// Writes into held blocks at an offset of the ring. Does nothing if the range is not inside one of them.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
         let ring = &self.ring;
         let Ok(offset) = usize::try_from(offset) else { return };
-        let block = offset / ring.block_bytes;
+        let block = offset / ring.layout.block_bytes;
         let end = offset.saturating_add(bytes.len());
-        if block >= ring.blocks || self.mask & (1 << block) == 0 || end > (block + 1) * ring.block_bytes {
+        if !self.contains(block) || end > (block + 1) * ring.layout.block_bytes {
             return;
         }
         // SAFETY: inside a block of the mapping by the check above; the program has the block while it is held. The
@@ -131,24 +205,12 @@ impl RingHold {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
-
-    /// Adds the blocks that `other` holds.
-    pub(crate) fn add_all(&mut self, other: &RingHold) {
-        for block in 0..self.ring.blocks {
-            if other.mask & !self.mask & (1 << block) != 0 {
-                self.ring.hold_counts[block].fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        self.mask |= other.mask;
-    }
 }
 
 impl Drop for RingHold {
     fn drop(&mut self) {
-        for block in 0..self.ring.blocks {
-            if self.mask & (1 << block) != 0 {
-                self.ring.release(block);
-            }
+        for place in 0..self.count {
+            self.ring.release((self.first + place) % self.ring.layout.blocks);
         }
     }
 }

@@ -65,7 +65,10 @@ impl LivePort {
 
     /// Returns true if the kernel wakes the program for each packet, and false if it gathers packets for a time.
     pub(crate) fn wakes_for_each_packet(&self) -> bool {
-        !matches!(self, Self::Packet(_))
+        match self {
+            Self::Packet(port) => port.wakes_for_each_packet(),
+            Self::Xdp(_) | Self::Tap(_) => true,
+        }
     }
 
     /// The pending error of the socket, if any. A device is not a socket; its only error is that it is removed, which

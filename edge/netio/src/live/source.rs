@@ -76,8 +76,20 @@ pub struct LiveSource {
     close_at: u64,
     /// True if no packet was left to read at the last attempt.
     drained: bool,
-    /// True if packets arrive so frequently that the next packets are gathered without waiting for the first of them.
-    gathers_first: bool,
+    /// The most packets to gather; 0 if each is to be delivered as soon as it arrives.
+    gathered_max: u64,
+    round: GatherRound,
+}
+
+/// The packets that have arrived since packets were last waited for.
+#[derive(Debug)]
+struct GatherRound {
+    /// The time at which the wait began, by the monotonic clock in ns.
+    begin: u64,
+    /// The number of packets returned before.
+    packets_before: u64,
+    /// The time for which packets are gathered after the first one.
+    after_first: Duration,
 }
 
 /// The interval at which the source checks for interface events while packets arrive without a pause, in ns.
@@ -87,9 +99,22 @@ const EVENT_INTERVAL: u64 = 10_000_000;
 /// wake-up costs more than all other work on a packet.
 const GATHER_MAX: Duration = Duration::from_micros(200);
 
-/// If at least this many packets arrived while gathering, the next ones are gathered at once. That takes one sleep
-/// instead of two, and no packet waits longer.
-const GATHERS_FIRST_MIN: usize = 2;
+/// The time for which packets are gathered if they are to be delivered at once and arrive so frequently that waking up
+/// for each of them would take most of a core.
+const GATHER_AT_ONCE: Duration = Duration::from_micros(20);
+
+/// By how much a sleep may take longer if packets are to be delivered at once.
+const TIMER_SLACK_AT_ONCE: Nanos = Nanos(1_000);
+
+/// If at least this many packets arrived since packets were last waited for, the next ones are gathered without waiting
+/// for the first of them. That takes one sleep instead of two, and no packet waits longer.
+const GATHERS_FIRST_MIN: u64 = 2;
+
+/// The shortest time for which it is worth to gather packets.
+const GATHER_MIN: Duration = Duration::from_micros(5);
+
+/// The number of packets that are gathered at most, unless the caller chooses another number.
+const GATHERED_MAX: u64 = 1024;
 
 impl LiveSource {
     /// Opens an interface.
@@ -167,7 +192,8 @@ impl LiveSource {
             next_event_check: 0,
             close_at: u64::MAX,
             drained: false,
-            gathers_first: false,
+            gathered_max: GATHERED_MAX,
+            round: GatherRound { begin: 0, packets_before: 0, after_first: Duration::ZERO },
         })
     }
 
@@ -284,8 +310,9 @@ impl LiveSource {
             if self.close_at != u64::MAX {
                 longest = longest.min(Nanos::MILLISECOND);
             }
-            if std::mem::take(&mut self.gathers_first) && self.close_at == u64::MAX {
-                std::thread::sleep(self.gather_time().min(Duration::from_nanos(longest.0)));
+            let gather = self.begin_round(now).min(Duration::from_nanos(longest.0));
+            if gather >= GATHER_MIN && self.close_at == u64::MAX {
+                std::thread::sleep(gather);
                 continue;
             }
             self.wait(longest)?;
@@ -296,9 +323,45 @@ impl LiveSource {
         self.port.as_ref().is_some_and(LivePort::wakes_for_each_packet)
     }
 
-    /// The time for which packets are gathered after the first one.
-    fn gather_time(&self) -> Duration {
-        Duration::from_nanos(self.options.latency.0).min(GATHER_MAX)
+    /// The longest time for which packets are gathered.
+    fn gather_max(&self) -> Duration {
+        let time = Duration::from_nanos(self.options.latency.0);
+        match &self.port {
+            _ if self.gathered_max == 0 => time.min(GATHER_AT_ONCE),
+            Some(LivePort::Packet(_)) => time,
+            _ => time.min(GATHER_MAX),
+        }
+    }
+
+    /// Begins to wait for packets. Returns the time for which they should be gathered without waiting for the first of
+    /// them: 0 if few packets have arrived since the last wait, or if the kernel gathers them for that time.
+    fn begin_round(&mut self, now: u64) -> Duration {
+        let packets = self.counts.packets.saturating_sub(self.round.packets_before);
+        let passed = now.saturating_sub(self.round.begin);
+        let time = self.gather_max();
+        // The time in which as many packets arrive as may be gathered.
+        let full = match self.gathered_max {
+            0 => Duration::MAX,
+            most => {
+                Duration::from_nanos(passed.saturating_mul(most).checked_div(packets).unwrap_or(u64::MAX))
+            }
+        };
+        let (is_woken, at_once) = (self.wakes_for_each_packet(), self.gathered_max == 0);
+        let after_first = if is_woken && !at_once { time.min(full) } else { Duration::ZERO };
+        self.round = GatherRound { begin: now, packets_before: self.counts.packets, after_first };
+        let by_kernel = Duration::from_nanos(if is_woken { 0 } else { self.options.retire.0 });
+        let time = time.min(full);
+        if packets >= GATHERS_FIRST_MIN && time > by_kernel { time } else { Duration::ZERO }
+    }
+
+    /// Determines how many packets are gathered at most, for at most the time of [`LiveOptions::latency`]; with 0, each
+    /// packet is delivered as soon as it arrives. A packet socket whose ring is not
+    /// [`immediate`](LiveOptions::immediate) gathers packets for at least a millisecond in any case.
+    ///
+    /// The calling thread must be the one that waits for packets: its sleeps become precise with 0.
+    pub fn gather(&mut self, packets_max: u32) {
+        self.gathered_max = packets_max.into();
+        sys::set_timer_slack(if packets_max == 0 { TIMER_SLACK_AT_ONCE } else { Nanos(0) });
     }
 
     fn wait(&mut self, longest: Nanos) -> Result<(), LiveError> {
@@ -314,8 +377,8 @@ impl LiveSource {
         {
             return Err(failed(error));
         }
-        if causes.packets && self.wakes_for_each_packet() {
-            std::thread::sleep(self.gather_time());
+        if causes.packets && self.round.after_first >= GATHER_MIN {
+            std::thread::sleep(self.round.after_first);
         }
         Ok(())
     }
@@ -345,7 +408,6 @@ impl LiveSource {
         match block {
             Some(block) => {
                 self.blocks += 1;
-                self.gathers_first = block.packets() >= GATHERS_FIRST_MIN && self.wakes_for_each_packet();
                 Received::Block(block)
             }
             None => Received::Nothing,

@@ -31,6 +31,7 @@ plain!(
     u32,
     libc::sockaddr_ll,
     libc::sockaddr_nl,
+    libc::tpacket_req,
     libc::tpacket_req3,
     libc::tpacket_stats_v3,
     libc::packet_mreq,
@@ -194,6 +195,13 @@ pub(crate) struct WakeCause {
 impl WakeCause {
     pub(crate) const EVENTS: u64 = 1;
     pub(crate) const PACKETS: u64 = 2;
+}
+
+/// Sets by how much sleeps of the calling thread may take longer, so that the kernel can wake several threads at once.
+/// With 0, this is the thread's default: 50 us unless changed.
+pub(crate) fn set_timer_slack(slack: Nanos) {
+    // SAFETY: only integers are passed. If it fails, sleeps are as long as before.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::try_from(slack.0).unwrap_or(0)) };
 }
 
 fn clock(which: libc::clockid_t) -> u64 {

@@ -11,14 +11,24 @@ use weir_wire::LinkType;
 
 /// A source on `interface` with little memory, so that it is opened quickly.
 pub fn open(interface: &str, kind: SocketKind) -> LiveSource {
-    LiveSource::open(interface, LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }).unwrap()
+    LiveSource::open(interface, options(kind)).unwrap()
 }
 
-fn all_packets_arrive(kind: SocketKind) {
+/// Options for a source with little memory.
+pub fn options(kind: SocketKind) -> LiveOptions {
+    LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }
+}
+
+/// Options for a packet socket with a ring of frames.
+pub fn immediate() -> LiveOptions {
+    LiveOptions { immediate: true, ..options(SocketKind::Packet) }
+}
+
+fn all_packets_arrive(options: LiveOptions) {
     if !net::create_veth_pair() {
         return;
     }
-    let mut live = open("b", kind);
+    let mut live = LiveSource::open("b", options).unwrap();
     let sender = Sender::new("a");
     let sent = assorted();
     let mut received = Vec::new();
@@ -48,19 +58,25 @@ fn all_packets_arrive(kind: SocketKind) {
 
 #[test]
 fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_packet() {
-    all_packets_arrive(SocketKind::Packet);
+    all_packets_arrive(options(SocketKind::Packet));
+}
+
+#[test]
+fn all_packets_arrive_with_identical_bytes_and_true_descriptors_in_frames() {
+    all_packets_arrive(immediate());
 }
 
 #[test]
 fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_xdp() {
-    all_packets_arrive(SocketKind::Xdp);
+    all_packets_arrive(options(SocketKind::Xdp));
 }
 
-fn the_window_is_mapped_again(kind: SocketKind) {
+fn the_window_is_mapped_again(options: LiveOptions) {
     if !net::create_veth_pair() {
         return;
     }
-    let mut live = open("b", kind);
+    let kind = options.kind;
+    let mut live = LiveSource::open("b", options).unwrap();
     let sender = Sender::new("a");
     sender.send(&udp(7));
     let block = frames::block(&mut live);
@@ -101,12 +117,13 @@ fn the_window_is_mapped_again(kind: SocketKind) {
 
 #[test]
 fn the_ring_of_a_packet_socket_is_a_window_like_any_other() {
-    the_window_is_mapped_again(SocketKind::Packet);
+    the_window_is_mapped_again(options(SocketKind::Packet));
+    the_window_is_mapped_again(immediate());
 }
 
 #[test]
 fn the_memory_of_xdp_is_a_window_that_cannot_be_written() {
-    the_window_is_mapped_again(SocketKind::Xdp);
+    the_window_is_mapped_again(options(SocketKind::Xdp));
 }
 
 #[test]
