@@ -136,7 +136,7 @@ const PARTS: &[Part] = &[
     part(
         "session",
         "A session on an interface: processor time beside tcpdump, and latency of forwarding (root)",
-        (3, 9),
+        (3, 5),
         |_, rounds| session::tables(rounds),
     ),
     part("idle", "A node whose sessions have no packets (root)", (1, 1), |_, _| idle::table()),

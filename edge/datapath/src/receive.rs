@@ -474,8 +474,9 @@ impl Receiving {
         for reader in readers.filter(|reader| reader.queue.has_mapped_memory()) {
             let begin = thread_time();
             if reader.queue.release_memory() {
-                let took = thread_time().0.saturating_sub(begin.0);
-                reader.account.charge_receiving(Nanos(took));
+                let time = Nanos(thread_time().0.saturating_sub(begin.0));
+                reader.account.charge_receiving(time);
+                self.meter.exclude(time);
             }
         }
     }
@@ -642,7 +643,7 @@ impl Receiving {
                     continue;
                 }
                 if waits {
-                    move_before(reader, limit);
+                    self.move_before(reader, limit);
                     let lost = reader.queue.evict_before(limit);
                     route.counters.lagged.fetch_add(lost, Ordering::Relaxed);
                 }
@@ -685,14 +686,21 @@ impl Receiving {
             // The reader has made no progress for long, so it has to release the packets in hand.
             reader.waker.release(reader.module, oldest.saturating_add(1));
             // Packets that wait behind the in-hand ones are moved at once, as the reader may take a while to release.
-            move_before(reader, oldest.saturating_add(1));
+            self.move_before(reader, oldest.saturating_add(1));
             return false;
         }
-        if move_before(reader, oldest.saturating_add(1)) > 0 {
+        if self.move_before(reader, oldest.saturating_add(1)) > 0 {
             return true;
         }
         evict_half(route, reader, oldest, self.position);
         false
+    }
+
+    /// Moves a reader's packets as the function [`move_before`] does, whose time is charged to this reader only.
+    fn move_before(&self, reader: &PlanReader, position: u64) -> u64 {
+        let (moved, time) = move_before(reader, position);
+        self.meter.exclude(time);
+        moved
     }
 }
 
@@ -730,19 +738,20 @@ fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bo
     // A quarter of the range: enough to free chunks, and few enough that receiving goes on soon.
     let last = first.saturating_add(position.saturating_sub(first) / 4 + 1);
     let moved = readers.into_iter().filter(|(oldest, _)| *oldest < last);
-    moved.map(|(_, reader)| move_before(reader, last)).sum::<u64>() > 0
+    moved.map(|(_, reader)| move_before(reader, last).0).sum::<u64>() > 0
 }
 
 /// Copies a reader's packets before `position` to memory of its queue, and charges the reader. Returns the number of
-/// packets moved.
-fn move_before(reader: &PlanReader, position: u64) -> u64 {
+/// packets moved, and the time.
+fn move_before(reader: &PlanReader, position: u64) -> (u64, Nanos) {
     if !reader.queue.has_own_memory() {
-        return 0;
+        return (0, Nanos(0));
     }
     let begin = thread_time();
     let moved = reader.queue.move_before(position);
-    reader.account.charge_receiving(Nanos(thread_time().0.saturating_sub(begin.0)));
-    moved
+    let time = Nanos(thread_time().0.saturating_sub(begin.0));
+    reader.account.charge_receiving(time);
+    (moved, time)
 }
 
 /// Evicts the older half of a reader's waiting packets between its oldest one and `position`.

@@ -1,5 +1,6 @@
 //! The processor time of the receive thread, divided into receiving and distributing packets.
 
+use std::cell::Cell;
 use std::time::Instant;
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::Nanos;
@@ -15,13 +16,15 @@ pub(super) struct ThreadMeter {
     pub(super) polling: u64,
     /// Cycles of matching and distributing blocks.
     pub(super) distributing: u64,
+    /// Time in ns that was charged to some readers only.
+    excluded: Cell<u64>,
 }
 
 impl ThreadMeter {
     pub(super) fn new() -> Self {
         let begin = Instant::now();
         let (begin_cycles, charged, thread) = (Cycles::now(), begin, thread_time());
-        Self { begin, begin_cycles, charged, thread, polling: 0, distributing: 0 }
+        Self { begin, begin_cycles, charged, thread, polling: 0, distributing: 0, excluded: Cell::new(0) }
     }
 
     /// The time of some cycles, by the rate of the counter since the thread's start.
@@ -31,6 +34,11 @@ impl ThreadMeter {
         Nanos(u64::try_from(u128::from(cycles) * elapsed / all).unwrap_or(u64::MAX))
     }
 
+    /// Excludes time from that of receiving, because it was charged already.
+    pub(super) fn exclude(&self, time: Nanos) {
+        self.excluded.set(self.excluded.get().saturating_add(time.0));
+    }
+
     /// Returns the time of receiving, and the time and cycles of distributing since the last call.
     pub(super) fn take(&mut self, polls: bool, now: Instant) -> (Nanos, Nanos, u64) {
         let thread = thread_time();
@@ -38,7 +46,7 @@ impl ThreadMeter {
         let (polling, cycles) = (std::mem::take(&mut self.polling), std::mem::take(&mut self.distributing));
         // The thread may have waited for a core meanwhile, which takes cycles but none of its time.
         let distributing = self.time_of(cycles, now).0.min(all);
-        let receiving = all - distributing;
+        let receiving = (all - distributing).saturating_sub(self.excluded.take());
         // A thread that polls uses time also while no packet arrives.
         let receiving = if polls { receiving.min(self.time_of(polling, now).0) } else { receiving };
         (self.charged, self.thread) = (now, thread);
