@@ -268,6 +268,33 @@ fn a_module_decides_which_packets_are_forwarded_and_changes_them() {
 }
 
 #[test]
+fn packets_are_forwarded_completely_and_in_order_with_every_latency() {
+    if !is_inside("links::packets_are_forwarded_completely_and_in_order_with_every_latency") {
+        return;
+    }
+    let (mut testbed, mut far) = linked(&session(FORWARD));
+    assert!(testbed.stop().success());
+    for latency in ["auto", "low", "batch"] {
+        testbed.configure(&format!("latency = \"{latency}\"\n{}", session(FORWARD)));
+        testbed.start();
+        let frames = numbered(1500);
+        // Packets that arrive together, and packets of which each waits for the one before.
+        for portion in frames[..1400].chunks(350) {
+            testbed.send(portion);
+        }
+        for (number, frame) in (1401..).zip(&frames[1400..]) {
+            testbed.send(std::slice::from_ref(frame));
+            if number % 20 == 0 {
+                testbed.until("the packet is sent", |testbed| sent(testbed, "alice", "packets") >= number);
+            }
+        }
+        testbed.until("all packets are sent", |testbed| sent(testbed, "alice", "packets") == 1500);
+        assert!(far.datagrams(1500) == frames, "{latency}");
+        assert!(testbed.stop().success());
+    }
+}
+
+#[test]
 fn a_channel_that_needs_its_module_forwards_nothing_without_it() {
     if !is_inside("links::a_channel_that_needs_its_module_forwards_nothing_without_it") {
         return;

@@ -48,7 +48,7 @@ impl Egress {
                 let mut batch = sink.begin_batch();
                 for packet in packets {
                     if effects::is_cut(packet.descriptor) {
-                        batch.count_truncated();
+                        batch.count_truncated(packet.descriptor.wire_len);
                     } else if !packet.is_complete {
                         sink.counters().lost(Loss::Malformed);
                     } else {

@@ -154,7 +154,7 @@ fn read_device(
 fn offer_all(block: &Block, tx: &TxPacketSink, frame: &mut Vec<u8>) {
     for (place, descriptor) in block.descriptors().iter().enumerate() {
         if descriptor.flags & flag::CUT != 0 {
-            tx.count_truncated();
+            tx.count_truncated(descriptor.wire_len);
             continue;
         }
         block.copy_packet(place, frame);

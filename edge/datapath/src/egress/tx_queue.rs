@@ -70,9 +70,9 @@ impl TxPacketSink {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Counts a frame that cannot be sent because it was captured only in part.
-    pub fn count_truncated(&self) {
-        self.0.counters.lost(Loss::Cut);
+    /// Counts a frame of this length that cannot be sent because it was captured only in part.
+    pub fn count_truncated(&self, len: u32) {
+        self.0.count_truncated(len);
     }
 
     /// Frames sent and lost.
@@ -128,9 +128,9 @@ impl TxBatch<'_> {
         result
     }
 
-    /// Counts a frame that was captured only in part.
-    pub fn count_truncated(&self) {
-        self.queue.counters.lost(Loss::Cut);
+    /// Counts a frame of this length that was captured only in part.
+    pub fn count_truncated(&self, len: u32) {
+        self.queue.count_truncated(len);
     }
 }
 
@@ -200,6 +200,16 @@ impl TxQueue {
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a frame of this length that was captured only in part. If the whole frame could not have been sent, this is
+    /// the cause that is counted.
+    fn count_truncated(&self, len: u32) {
+        if len > self.frame_max {
+            self.counters.too_long.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counters.lost(Loss::Cut);
+        }
     }
 
     /// Moves the queued frames to the end of `into`.
