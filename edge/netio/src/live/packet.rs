@@ -8,6 +8,7 @@ use super::packet_ring::{FrameLayout, PacketRing, RingHold, RingLayout};
 use super::port::{self, ReceiveStatus};
 use super::sys::{self, Plain};
 use super::totals::ReceiveDrops;
+use crate::BLOCK_PACKETS;
 use crate::block::MemoryHold;
 use crate::mapped_bytes::{MappedBytes, PacketPrefix};
 use crate::reader::UnfinishedBlock;
@@ -27,8 +28,8 @@ const BLOCK_MIN: usize = 16 << 10;
 /// The length of the longest block in bytes.
 const BLOCK_MAX: usize = 4 << 20;
 
-/// The most packets of a block of descriptors. With their packets they fit a core's second-level cache, in which they are
-/// found again when they are copied to selections.
+/// The most packets of a block of descriptors, if blocks share pages of descriptors. With their packets they fit a core's
+/// second-level cache, in which they are found again when they are copied to selections.
 const PACKETS_MAX: usize = 256;
 /// The most blocks of a ring that the kernel fills block by block.
 const BLOCKS_MAX: usize = 64;
@@ -64,6 +65,8 @@ pub(crate) struct PacketPort {
     next_block: usize,
     current: Option<CurrentBlock>,
     drops: ReceiveDrops,
+    /// Blocks of descriptors end at multiples of this number, so that the batches behind them are complete.
+    packets_max: usize,
     /// The value of `next_block` for which no block ahead was found in use. None comes to be in use before another block
     /// is read.
     clear_at: AtomicUsize,
@@ -149,6 +152,7 @@ impl PacketPort {
             next_block: 0,
             current: None,
             drops: ReceiveDrops::default(),
+            packets_max: if options.dense { PACKETS_MAX } else { BLOCK_PACKETS },
             clear_at: AtomicUsize::new(usize::MAX),
         };
 
@@ -237,7 +241,12 @@ impl PacketPort {
                 }
                 continue;
             };
-            let packet = PacketOf { link_type: self.link_type, snap_len: self.snap_len, number: self.number };
+            let packet = PacketOf {
+                link_type: self.link_type,
+                snap_len: self.snap_len,
+                number: self.number,
+                packets_max: self.packets_max,
+            };
             let before = filling.count;
             let is_waiting = match self.ring.layout().frames {
                 Some(frames) => {
@@ -260,7 +269,7 @@ impl PacketPort {
                 return ReceiveStatus::Full;
             }
             self.current = None;
-            if is_full(filling) {
+            if is_full(filling, self.packets_max) {
                 return ReceiveStatus::Full;
             }
         }
@@ -295,6 +304,7 @@ pub(super) struct PacketOf {
     pub(super) link_type: LinkType,
     pub(super) snap_len: u32,
     pub(super) number: u16,
+    packets_max: usize,
 }
 
 impl CurrentBlock {
@@ -308,7 +318,7 @@ impl CurrentBlock {
         drops: &mut ReceiveDrops,
     ) {
         let mut head = PacketPrefix::<PEEK>::new();
-        while self.unread > 0 && !is_full(filling) {
+        while self.unread > 0 && !is_full(filling, packet.packets_max) {
             let read = KernelHeader::read_v3(mapped, self.at);
             let read = read.and_then(|(header, next)| {
                 Some((header.record(mapped, &self.hold, self.at, self.end, packet)?, next))
@@ -348,7 +358,7 @@ impl CurrentBlock {
     ) -> bool {
         let mut head = PacketPrefix::<PEEK>::new();
         let bytes = frames.bytes as u64;
-        while self.unread > 0 && !is_full(filling) {
+        while self.unread > 0 && !is_full(filling, packet.packets_max) {
             let Some(status) = ring.frame_status(self.at) else { return true };
             let end = self.at.saturating_add(bytes).min(self.end);
             let header = KernelHeader::read_v2(mapped, self.at, status);
@@ -370,11 +380,10 @@ impl CurrentBlock {
     }
 }
 
-/// Returns true if a block has as many packets as it should. Blocks end at multiples of [`PACKETS_MAX`] in their slot, so
-/// that the batches behind them are complete.
+/// Returns true if a block has as many packets as it should: its end is a multiple of `packets_max`, or of the slot.
 #[inline(always)]
-fn is_full(filling: &UnfinishedBlock<MemoryHold>) -> bool {
-    filling.is_full() || filling.count > 0 && filling.end().is_multiple_of(PACKETS_MAX)
+fn is_full(filling: &UnfinishedBlock<MemoryHold>, packets_max: usize) -> bool {
+    filling.is_full() || filling.count > 0 && filling.end().is_multiple_of(packets_max)
 }
 
 /// The layout of a ring of TPACKET_V3 of at most this size, within limits.
