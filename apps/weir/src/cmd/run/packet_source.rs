@@ -49,11 +49,7 @@ pub fn open(
     };
     let capture = match (&args.interface, captures) {
         (Some(interface), _) => {
-            let mut live = LiveSource::open(interface, live_options(&args.live))?;
-            // Packets that are forwarded should not wait for later ones.
-            if args.live.send.is_some() {
-                live.gather(0);
-            }
+            let live = LiveSource::open(interface, live_options(&args.live))?;
             if !live.is_up() {
                 let down = "it is down, or nothing is connected: no packets come until that changes";
                 let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.escaped());
@@ -95,7 +91,6 @@ fn live_options(args: &cli::LiveArgs) -> LiveOptions {
         snap_len: args.snapshot_length.unwrap_or(default.snap_len),
         direction: if args.send.is_some() { Direction::Incoming } else { Direction::Both },
         promiscuous: !args.no_promiscuous_mode,
-        immediate: args.send.is_some(),
         // A run ends with its interface.
         reopen: false,
         ..default
