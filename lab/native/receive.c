@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * receive INTERFACE SECONDS: the minimal cost of receiving by AF_XDP in copy mode. Takes packets from queue 0 of an interface, reads the first
- * byte of each, and returns its frame. If there is no packet, waits, and then gathers packets for as long as weir does. Prints the number of
+ * receive INTERFACE SECONDS FRAMES: the minimal cost of receiving by AF_XDP in copy mode. Takes packets from queue 0 of an interface, reads the
+ * first byte of each, and returns its frame. FRAMES, a power of two, is the number of frames and the size of each ring. Looks for packets at the
+ * same times as weir: while at least two arrive in each interval, at intervals; otherwise one interval after the first. Prints the number of
  * packets, and the thread's processor time in nanoseconds.
  */
 #define _GNU_SOURCE
@@ -28,7 +29,9 @@
 #define SOL_XDP 283
 #endif
 
-enum { FRAMES = 2048, FRAME = 2048, GATHER_NS = 200000, CORE = 1 };
+enum { FRAME = 2048, GATHER_NS = 200000, GATHERED_MIN = 2, CORE = 1 };
+
+static uint32_t frame_count;
 
 static void check(const char *what, int is_good)
 {
@@ -96,17 +99,18 @@ struct ring {
 
 static struct ring map_ring(int socket, const struct xdp_ring_offset *offset, size_t entry, off_t page)
 {
-    uint8_t *base = mmap(NULL, offset->desc + FRAMES * entry, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, socket, page);
+    uint8_t *base = mmap(NULL, offset->desc + frame_count * entry, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, socket, page);
     check("a ring", base != MAP_FAILED);
     return (struct ring){ (uint32_t *)(base + offset->producer), (uint32_t *)(base + offset->consumer), base + offset->desc };
 }
 
 int main(int argc, char **argv)
 {
-    const unsigned interface = argc == 3 ? if_nametoindex(argv[1]) : 0;
-    const double seconds = argc == 3 ? atof(argv[2]) : 0;
-    if (interface == 0 || seconds <= 0) {
-        fprintf(stderr, "usage: receive INTERFACE SECONDS\n");
+    const unsigned interface = argc == 4 ? if_nametoindex(argv[1]) : 0;
+    const double seconds = argc == 4 ? atof(argv[2]) : 0;
+    frame_count = argc == 4 ? (uint32_t)atoi(argv[3]) : 0;
+    if (interface == 0 || seconds <= 0 || frame_count == 0 || (frame_count & (frame_count - 1)) != 0) {
+        fprintf(stderr, "usage: receive INTERFACE SECONDS FRAMES\n");
         return 2;
     }
     cpu_set_t cores;
@@ -115,10 +119,10 @@ int main(int argc, char **argv)
     check("the core", sched_setaffinity(0, sizeof cores, &cores) == 0);
     const int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
     check("an AF_XDP socket", fd >= 0);
-    uint8_t *frames = mmap(NULL, (size_t)FRAMES * FRAME, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    uint8_t *frames = mmap(NULL, (size_t)frame_count * FRAME, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     check("memory", frames != MAP_FAILED);
-    const struct xdp_umem_reg umem = { .addr = (uint64_t)(uintptr_t)frames, .len = (uint64_t)FRAMES * FRAME, .chunk_size = FRAME };
-    const int size = FRAMES;
+    const struct xdp_umem_reg umem = { .addr = (uint64_t)(uintptr_t)frames, .len = (uint64_t)frame_count * FRAME, .chunk_size = FRAME };
+    const uint32_t size = frame_count;
     check("UMEM", setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof umem) == 0);
     check("the rings of the UMEM", setsockopt(fd, SOL_XDP, XDP_UMEM_FILL_RING, &size, sizeof size) == 0
           && setsockopt(fd, SOL_XDP, XDP_UMEM_COMPLETION_RING, &size, sizeof size) == 0
@@ -128,9 +132,9 @@ int main(int argc, char **argv)
     check("offsets", getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &len) == 0);
     struct ring fill = map_ring(fd, &offsets.fr, sizeof(uint64_t), XDP_UMEM_PGOFF_FILL_RING);
     struct ring rx = map_ring(fd, &offsets.rx, sizeof(struct xdp_desc), XDP_PGOFF_RX_RING);
-    for (uint32_t i = 0; i < FRAMES; i++)
+    for (uint32_t i = 0; i < frame_count; i++)
         ((uint64_t *)fill.entries)[i] = (uint64_t)i * FRAME;
-    __atomic_store_n(fill.producer, FRAMES, __ATOMIC_RELEASE);
+    __atomic_store_n(fill.producer, frame_count, __ATOMIC_RELEASE);
     const struct sockaddr_xdp address = { .sxdp_family = AF_XDP, .sxdp_ifindex = interface, .sxdp_flags = XDP_COPY };
     check("binding", bind(fd, (const struct sockaddr *)&address, sizeof address) == 0);
     attach(fd, interface);
@@ -138,21 +142,29 @@ int main(int argc, char **argv)
     fflush(stdout);
 
     const uint64_t begin = time_ns(CLOCK_MONOTONIC), used = time_ns(CLOCK_THREAD_CPUTIME_ID);
-    uint64_t packets = 0;
-    uint32_t received = 0, returned = FRAMES;
+    uint64_t packets = 0, last = 0;
+    uint32_t received = 0, returned = frame_count, gathered = 0;
+    const uint32_t mask = frame_count - 1;
     volatile uint8_t sink;
     while ((double)(time_ns(CLOCK_MONOTONIC) - begin) < seconds * 1e9) {
+        if (gathered >= GATHERED_MIN) {
+            const uint64_t since = time_ns(CLOCK_MONOTONIC) - last;
+            if (since < GATHER_NS - GATHER_NS / 8)
+                nanosleep(&(struct timespec){ .tv_nsec = (long)(GATHER_NS - since) }, NULL);
+        }
         const uint32_t ready = __atomic_load_n(rx.producer, __ATOMIC_ACQUIRE);
-        if (ready == received) {
+        gathered = ready - received;
+        if (gathered == 0) {
             struct pollfd wait = { .fd = fd, .events = POLLIN };
             if (poll(&wait, 1, 20) > 0)
                 nanosleep(&(struct timespec){ .tv_nsec = GATHER_NS }, NULL);
             continue;
         }
+        last = time_ns(CLOCK_MONOTONIC);
         for (; received != ready; received++, returned++, packets++) {
-            const struct xdp_desc *packet = &((struct xdp_desc *)rx.entries)[received % FRAMES];
+            const struct xdp_desc *packet = &((struct xdp_desc *)rx.entries)[received & mask];
             sink = frames[packet->addr];
-            ((uint64_t *)fill.entries)[returned % FRAMES] = packet->addr - packet->addr % FRAME;
+            ((uint64_t *)fill.entries)[returned & mask] = packet->addr - packet->addr % FRAME;
         }
         __atomic_store_n(rx.consumer, received, __ATOMIC_RELEASE);
         __atomic_store_n(fill.producer, returned, __ATOMIC_RELEASE);

@@ -11,7 +11,7 @@ use crate::worst_case::Search;
 use crate::{
     analysis, authorising, demultiplexing, durable, floods, handshake, idle, live, looped, machine, memory,
     namespace, paths, price, processes, ratios, rows, run, scheduling, session, shares, start, suspending,
-    versus, views,
+    versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -68,7 +68,7 @@ const ALL: &str = "all";
 const MAKE_BIG: &str = "make-big";
 const VERSUS: &str = "versus";
 /// The parts that run in their own network namespace.
-const IN_NAMESPACES: [&str; 4] = ["floods", "live", "session", "idle"];
+const IN_NAMESPACES: [&str; 5] = ["floods", "live", "session", "xdp", "idle"];
 
 const fn part(
     name: &'static str,
@@ -139,6 +139,9 @@ const PARTS: &[Part] = &[
         (3, 5),
         |_, rounds| session::tables(rounds),
     ),
+    part("xdp", "Receiving by AF_XDP against a bare loop: time and loss (root)", (3, 11), |_, rounds| {
+        xdp::table(rounds)
+    }),
     part("idle", "A node whose sessions have no packets (root)", (1, 1), |_, _| idle::table()),
 ];
 

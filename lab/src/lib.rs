@@ -51,3 +51,4 @@ mod table;
 mod versus;
 mod views;
 pub mod worst_case;
+mod xdp;

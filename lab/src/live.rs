@@ -28,6 +28,8 @@ const RATIO_MAX: f64 = 1.1;
 const FRAMEWORK_CYCLES_MAX: f64 = 60.0;
 /// The aim for the framework's cycles per packet and module.
 const FRAMEWORK_CYCLES_AIM: f64 = 20.0;
+/// The number of frames of the bare loop: as many as weir's buffer has.
+const FRAMES: u64 = BUFFER.0 / 2048;
 const RECEIVING: MonitorReceiving =
     MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
 
@@ -89,7 +91,7 @@ fn bare_loop(program: &Path) -> Result<f64, LabError> {
     let _veth_pair = VethPair::new("a", "b")?;
     let seconds = (TIME + Duration::from_millis(200)).as_secs_f64();
     let mut command = Command::new(program);
-    command.args(["b", &seconds.to_string()]).stdout(Stdio::piped());
+    command.args(["b", &seconds.to_string(), &FRAMES.to_string()]).stdout(Stdio::piped());
     let mut child = command.spawn().context("starting the bare loop")?;
     let text = child.stdout.take().map(BufReader::new).map_or(Ok(String::new()), |mut output| {
         let mut line = String::new();

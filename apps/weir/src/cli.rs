@@ -309,6 +309,9 @@ pub struct LiveArgs {
     /// The kernel interface that delivers packets
     #[arg(long, value_enum, default_value_t = ReceiveMethodArg::Auto, conflicts_with = "read")]
     pub kind: ReceiveMethodArg,
+    /// With --kind xdp, read only this receive queue of the network card, numbered from 0; can be repeated. By default all queues are read
+    #[arg(long = "queue", value_name = "N", conflicts_with = "read", value_parser = clap::value_parser!(u16).range(0..256))]
+    pub queues: Vec<u16>,
     /// Truncate packets to this many bytes; truncated packets cannot be sent
     #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "read", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub snapshot_length: Option<u32>,
@@ -327,6 +330,6 @@ pub enum ReceiveMethodArg {
     Auto,
     /// AF_PACKET: copies of all packets that the host receives and sends
     Packet,
-    /// AF_XDP: takes the packets received on the first queue; the host does not see them
+    /// AF_XDP: takes the packets received on all queues, or those of --queue; the host does not see them
     Xdp,
 }

@@ -52,6 +52,20 @@ pub struct FragmentCounters {
     pub repeated: u64,
 }
 
+impl FragmentCounters {
+    /// The sum of both counters.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            first: self.first.saturating_add(other.first),
+            followed: self.followed.saturating_add(other.followed),
+            unknown: self.unknown.saturating_add(other.unknown),
+            displaced: self.displaced.saturating_add(other.displaced),
+            repeated: self.repeated.saturating_add(other.repeated),
+        }
+    }
+}
+
 /// An open datagram.
 #[derive(Clone, Copy, Debug)]
 struct Entry {

@@ -1,8 +1,9 @@
-//! The receive thread of an interface: it takes packets, matches them against the channels' filters, and fills the
+//! The receive threads of an interface: they take packets, match them against the channels' filters, and fill the
 //! queues.
 
 mod matching;
 mod meter;
+mod shared;
 
 use crate::account::{BlockCharges, charge_readers};
 use crate::delay::RunDelay;
@@ -12,17 +13,19 @@ use crate::plan::{ForwardingPlan, PlanReader, Planner, Route, Visibility, Wakeup
 use crate::source::{PacketSource, Poll};
 use matching::BlockMatcher;
 use meter::ThreadMeter;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shared::{BusyGuard, Shared, ThreadShared};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_demux::{FragmentCounters, JoinError, JoinLimits};
-use weir_netio::{Block, DescriptorRing, LiveError, LiveOptions, ReceiveDrops, Selection};
+use weir_demux::{JoinError, JoinLimits};
+use weir_netio::{Block, DescriptorRing, LiveError, LiveEvent, LiveOptions, Selection};
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
+
+pub use shared::ReceiverState;
 
 /// The longest wait for a packet, after which the thread reports its state and checks whether it is to end.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
@@ -44,46 +47,7 @@ const PLAN_CHANGE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The most rounds of making space for one block. In each round, readers move or lose packets.
 const SHEDS_MAX: usize = 64;
 
-/// The state of an interface.
-#[derive(Clone, Debug, Default)]
-pub struct ReceiverState {
-    /// True if the interface is up.
-    pub is_up: bool,
-    /// Packets received.
-    pub packets: u64,
-    /// Bytes on the link of the packets received.
-    pub bytes: u64,
-    /// Packets that the kernel dropped, by cause.
-    pub drops: ReceiveDrops,
-    /// Packets that no channel wanted.
-    pub unwanted: u64,
-    /// Counters of fragment tracking.
-    pub fragments: FragmentCounters,
-    /// The time that the receive thread was ready to run but waited for a CPU.
-    pub stolen: Nanos,
-    /// The error that ended reading, if any.
-    pub failed: Option<String>,
-    /// The most recent events, oldest first.
-    pub events: VecDeque<String>,
-}
-
-/// The state that a [`Receiver`] and its thread share.
-#[derive(Debug)]
-struct Shared {
-    /// The latest plan.
-    plan: Mutex<Arc<ForwardingPlan>>,
-    /// Plans no longer in use. The thread that publishes the next plan drops them, since that takes long.
-    retired: Mutex<Vec<Arc<ForwardingPlan>>>,
-    /// True until the thread has adopted the latest plan.
-    is_new: AtomicBool,
-    /// The number of times that the receive thread has started or finished work by its plan. It is odd while the thread
-    /// works.
-    activity: AtomicU64,
-    is_over: AtomicBool,
-    state: Mutex<ReceiverState>,
-}
-
-/// A handle of the receive thread of one interface. Dropping the handle ends the thread.
+/// A handle of the receive threads of one interface. Dropping the handle ends the threads.
 #[derive(Debug)]
 pub struct Receiver {
     link_type: LinkType,
@@ -92,7 +56,7 @@ pub struct Receiver {
     arena: Bytes,
     planner: Mutex<Planner>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     /// True if the kernel fills the interface's memory in ring order.
     is_filled_in_turn: bool,
 }
@@ -116,6 +80,18 @@ pub enum Delivery {
     Gathered,
 }
 
+/// The receive threads of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveThreads {
+    /// The number of threads, which share the interface's queues.
+    pub count: usize,
+    /// The time at which packets are delivered. It has no effect on a packet socket whose ring is not
+    /// [`immediate`](LiveOptions::immediate).
+    pub delivery: Delivery,
+    /// True if the threads poll without waiting.
+    pub polls: bool,
+}
+
 /// The reason why an interface cannot be received from.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
@@ -133,44 +109,45 @@ pub enum ReceiveError {
 }
 
 impl Receiver {
-    /// Opens an interface and starts its receive thread, which runs `on_start` before anything else. The thread polls
-    /// without waiting if `polls` is true. `delivery` has no effect on a packet socket whose ring is not
-    /// [`immediate`](LiveOptions::immediate). No channel gets packets before [`set_routes`](Self::set_routes) is called.
+    /// Opens an interface and starts its receive threads. Each thread calls `on_start` with its number before anything
+    /// else. No channel gets packets before [`set_routes`](Self::set_routes) is called.
     ///
     /// # Errors
     ///
-    /// [`ReceiveError`] if the interface cannot be opened or the thread cannot be started.
+    /// [`ReceiveError`] if the interface cannot be opened or a thread cannot be started.
     pub fn start(
         name: &str,
         options: LiveOptions,
-        delivery: Delivery,
-        polls: bool,
-        on_start: impl FnOnce() + Send + 'static,
+        threads: ReceiveThreads,
+        on_start: impl Fn(usize) + Clone + Send + 'static,
         events: Sender<ObservedEvent>,
     ) -> Result<Self, ReceiveError> {
-        let source = PacketSource::interface(name, options)?;
-        let shared = Arc::new(Shared {
-            plan: Mutex::default(),
-            retired: Mutex::default(),
-            is_new: AtomicBool::new(true),
-            activity: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            state: Mutex::default(),
-        });
-        let ring = source.descriptors().clone();
-        let link_type = source.link_types().first().copied().unwrap_or(LinkType::Ethernet);
-        let is_filled_in_turn = source.is_filled_in_turn();
-        let thread_shared = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("weir-rx-{name}"))
-            .spawn(move || {
-                on_start();
-                Receiving::new(source, thread_shared, events, (polls, delivery)).run();
-            })
-            .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
-        let planner = Mutex::default();
-        let (arena, thread) = (options.ring, Some(thread));
-        Ok(Self { link_type, ring, arena, planner, shared, thread, is_filled_in_turn })
+        let sources = PacketSource::interface_group(name, options, threads.count)?;
+        let Some(first) = sources.first() else {
+            return Err(LiveError::Option { interface: name.to_owned(), what: "it has no source" }.into());
+        };
+        let mut this = Self {
+            link_type: first.link_types().first().copied().unwrap_or(LinkType::Ethernet),
+            ring: first.descriptors().clone(),
+            arena: options.ring,
+            planner: Mutex::default(),
+            shared: Shared::new(Arc::default(), sources.len()),
+            threads: Vec::new(),
+            is_filled_in_turn: first.is_filled_in_turn(),
+        };
+        for (number, source) in sources.into_iter().enumerate() {
+            let (shared, events, on_start) = (Arc::clone(&this.shared), events.clone(), on_start.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("weir-rx-{name}"))
+                .spawn(move || {
+                    on_start(number);
+                    Receiving::new(source, shared, number, events, threads).run();
+                })
+                .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
+            // If another thread cannot be started, dropping the handle ends this one.
+            this.threads.push(thread);
+        }
+        Ok(this)
     }
 
     /// Returns true if the kernel fills the packet memory in ring order, so that packets cannot wait there for long.
@@ -239,44 +216,51 @@ impl Receiver {
     /// Puts a plan into effect from the next block on. The caller holds the planner, so that of two plans the later
     /// plan stays.
     ///
-    /// On return the thread no longer uses the earlier plan, unless it has worked on a block for longer than
+    /// On return no thread uses the earlier plan any longer, unless it has worked on a block for longer than
     /// [`PLAN_CHANGE_WAIT_MAX`]. So the counters of a removed channel are final.
     fn publish(&self, plan: ForwardingPlan) {
         let before = std::mem::replace(&mut *lock(&self.shared.plan), Arc::new(plan));
         // A thread that starts work after this store sees the flag. Of one that started before, `activity` is odd.
-        self.shared.is_new.store(true, Ordering::SeqCst);
-        let (activity, begin) = (self.shared.activity.load(Ordering::SeqCst), Instant::now());
-        while activity % 2 == 1
-            && self.shared.activity.load(Ordering::SeqCst) == activity
-            && begin.elapsed() < PLAN_CHANGE_WAIT_MAX
-        {
-            std::thread::sleep(Duration::from_micros(50));
+        let threads = &self.shared.threads;
+        threads.iter().for_each(|thread| thread.is_new.store(true, Ordering::SeqCst));
+        let begin = Instant::now();
+        let activities: Vec<u64> =
+            threads.iter().map(|thread| thread.activity.load(Ordering::SeqCst)).collect();
+        for (thread, activity) in threads.iter().zip(activities) {
+            while activity % 2 == 1
+                && thread.activity.load(Ordering::SeqCst) == activity
+                && begin.elapsed() < PLAN_CHANGE_WAIT_MAX
+            {
+                std::thread::sleep(Duration::from_micros(50));
+            }
         }
         drop(before);
         drop(std::mem::take(&mut *lock(&self.shared.retired)));
     }
 
     /// Drops plans that are no longer in use, and with them memory and devices of closed sessions. Returns false while
-    /// the thread still uses an earlier plan.
+    /// a thread still uses an earlier plan.
     pub fn release_unused(&self) -> bool {
-        // The thread adopts a new plan after it starts work, and retires the earlier plan before it finishes that
-        // work.
-        let is_late =
-            self.shared.is_new.load(Ordering::SeqCst) || self.shared.activity.load(Ordering::SeqCst) % 2 == 1;
+        // A thread adopts a new plan after it starts work, and retires the earlier plan before it finishes that work.
+        let is_late = self.shared.threads.iter().any(|thread| {
+            thread.is_new.load(Ordering::SeqCst) || thread.activity.load(Ordering::SeqCst) % 2 == 1
+        });
         drop(std::mem::take(&mut *lock(&self.shared.retired)));
         !is_late
     }
 
     /// The present state of the interface.
     pub fn state(&self) -> ReceiverState {
-        lock(&self.shared.state).clone()
+        let mut states = self.shared.threads.iter().map(|thread| lock(&thread.state).clone());
+        let first = states.next().unwrap_or_default();
+        states.fold(first, |sum, state| sum.plus(&state))
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             _ = thread.join();
         }
     }
@@ -286,26 +270,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A guard that marks the receive thread as working by its plan.
-struct BusyGuard(Arc<Shared>);
-
-impl BusyGuard {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        shared.activity.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for BusyGuard {
-    fn drop(&mut self) {
-        self.0.activity.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// The state of the receive thread.
+/// The state of a receive thread.
 struct Receiving {
     source: PacketSource,
     shared: Arc<Shared>,
+    /// The number of the thread. Only thread 0 reports the events that all threads see.
+    number: usize,
     events: Sender<ObservedEvent>,
     /// True if the thread polls without waiting.
     polls: bool,
@@ -314,7 +284,7 @@ struct Receiving {
     delivers_at_once: bool,
     /// The plan that the thread follows.
     plan: Arc<ForwardingPlan>,
-    /// The number of bytes received so far, which is the position of the next block.
+    /// The position of the present block: the number of bytes that the interface's threads received before it.
     position: u64,
     matcher: BlockMatcher,
     charges: BlockCharges,
@@ -337,13 +307,15 @@ impl Receiving {
     fn new(
         source: PacketSource,
         shared: Arc<Shared>,
+        number: usize,
         events: Sender<ObservedEvent>,
-        (polls, delivery): (bool, Delivery),
+        ReceiveThreads { delivery, polls, .. }: ReceiveThreads,
     ) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
         let mut receiving = Self {
             source,
             shared,
+            number,
             events,
             polls,
             delivery,
@@ -372,9 +344,9 @@ impl Receiving {
             let polled = Cycles::now();
             // While modules have to be woken, packets that have arrived are taken, but none are waited for.
             let next = self.source.next(if self.wakeups.is_empty() { wait } else { Nanos(0) });
-            let activity = BusyGuard::begin(&self.shared);
+            let activity = BusyGuard::begin(&self.shared, self.number);
             // Checked after waiting, so that packets that arrive after a change follow the new plan.
-            if self.shared.is_new.swap(false, Ordering::SeqCst) {
+            if self.this().is_some_and(|this| this.is_new.swap(false, Ordering::SeqCst)) {
                 self.adopt_plan();
             }
             let mut is_quiet = false;
@@ -393,7 +365,8 @@ impl Receiving {
                         self.free_memory();
                     }
                 }
-                Ok(Poll::Event(event)) => self.notify(event.to_string()),
+                Ok(Poll::Event(event)) if self.reports(&event) => self.notify(event.to_string()),
+                Ok(Poll::Event(_)) => {}
                 Ok(Poll::Full) => {
                     self.wake_modules();
                     self.free_memory();
@@ -403,7 +376,7 @@ impl Receiving {
                 Ok(Poll::Quiet(_)) => is_quiet = true,
                 Ok(Poll::End) => break,
                 Err(error) => {
-                    lock(&self.shared.state).failed = Some(error.to_string());
+                    self.update(|state| state.failed = Some(error.to_string()));
                     _ = self.events.send(ObservedEvent::Failed {
                         interface: self.source.name().to_owned(),
                         what: format!("{}: {error}", self.source.name()),
@@ -438,34 +411,55 @@ impl Receiving {
         self.unannounced = 0;
     }
 
+    /// The state that this thread shares with the handle.
+    fn this(&self) -> Option<&ThreadShared> {
+        self.shared.threads.get(self.number)
+    }
+
+    /// Updates the state that [`Receiver::state`] returns.
+    fn update(&self, change: impl FnOnce(&mut ReceiverState)) {
+        if let Some(this) = self.this() {
+            change(&mut lock(&this.state));
+        }
+    }
+
+    /// Returns true if this thread reports the event. Other threads see the same changes of the interface, but each
+    /// opens its own queues.
+    fn reports(&self, event: &LiveEvent) -> bool {
+        self.number == 0 || matches!(event, LiveEvent::NotReopened { .. })
+    }
+
     /// Reports an event of the interface, in the state and to the event handler.
     fn notify(&mut self, event: String) {
-        let mut state = lock(&self.shared.state);
-        // Updated together with the event, so that a client that reads the state after the event sees the state that
-        // the event reports.
-        state.is_up = self.source.is_up();
-        if state.events.len() == EVENTS_MAX {
-            state.events.pop_front();
-        }
-        state.events.push_back(event.clone());
-        drop(state);
+        let is_up = self.source.is_up();
+        self.update(|state| {
+            // Updated together with the event, so that a client that reads the state after the event sees the state
+            // that the event reports.
+            state.is_up = is_up;
+            if state.events.len() == EVENTS_MAX {
+                state.events.pop_front();
+            }
+            state.events.push_back(event.clone());
+        });
         _ = self
             .events
             .send(ObservedEvent::Interface { interface: self.source.name().to_owned(), what: event });
     }
 
-    /// Updates the state that [`Receiver::state`] returns.
+    /// Reports the counters.
     fn report(&mut self) {
         let received = self.source.totals();
         let drops = self.source.live_totals().map(|totals| totals.drops);
-        let mut state = lock(&self.shared.state);
-        state.is_up = self.source.is_up();
-        state.packets = received.packets;
-        state.bytes = received.bytes.0;
-        state.drops = drops.unwrap_or_default();
-        state.unwanted = self.matcher.unwanted();
-        state.fragments = self.matcher.fragments();
-        state.stolen = self.delay.total().unwrap_or_default();
+        let stolen = self.delay.total().unwrap_or_default();
+        self.update(|state| {
+            state.is_up = self.source.is_up();
+            state.packets = received.packets;
+            state.bytes = received.bytes.0;
+            state.drops = drops.unwrap_or_default();
+            state.unwanted = self.matcher.unwanted();
+            state.fragments = self.matcher.fragments();
+            state.stolen = stolen;
+        });
     }
 
     /// Releases memory of queues that is no longer needed, and charges the time to the queues' readers.
@@ -508,6 +502,7 @@ impl Receiving {
     /// Puts a block's packets into the queues of the channels that want them.
     fn distribute(&mut self, block: &Arc<Block>) {
         let plan = Arc::clone(&self.plan);
+        self.position = self.shared.position.load(Ordering::Relaxed);
         let bytes = self.matcher.match_block(&plan, block, &mut self.charges);
         for place in self.matcher.passed().iter() {
             let Some(route) = plan.route(place) else { continue };
@@ -531,7 +526,7 @@ impl Receiving {
             self.select(&plan, selection, places, block, *place);
             self.charges.charge_channels(places, Cycles::now().since(begin).0);
         }
-        self.position += bytes;
+        self.position = self.shared.position.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
     }
 
     /// Copies packets into a selection and puts them into the queues of the selection's readers.

@@ -58,6 +58,16 @@ impl PacketSource {
         Ok(Self::Live(Box::new(LiveSource::open_or_wait(name, options)?)))
     }
 
+    /// Opens an interface, which need not exist yet, with `sources` sources that share its packets.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`] if the interface cannot be opened, or its packets cannot be shared.
+    pub fn interface_group(name: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
+        let sources = LiveSource::open_group(name, options, sources)?;
+        Ok(sources.into_iter().map(|source| Self::Live(Box::new(source))).collect())
+    }
+
     /// The name of the interface; empty for a capture.
     pub fn name(&self) -> &str {
         match self {

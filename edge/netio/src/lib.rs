@@ -86,7 +86,7 @@ pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use file_descriptors::{file_descriptor_limit, raise_file_descriptor_limit};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
 pub use live::{
-    Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss,
+    Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss, QueueSet,
     ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,
 };
 pub use open::{CaptureInput, CaptureOptions};

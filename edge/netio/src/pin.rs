@@ -1,7 +1,7 @@
 //! Pins: packets whose memory stays unchanged after their block is dropped.
 
 use crate::arena::{CHUNK_BYTES, CHUNKS, Hold, HoldCounts};
-use crate::live::{FramePin, ReturnedFrames};
+use crate::live::{FramePin, FramePools};
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
@@ -21,8 +21,8 @@ pub(crate) enum PinPolicy {
     Never,
     /// Chunks of an arena can be pinned.
     Chunks(Arc<HoldCounts>),
-    /// Frames of an XDP socket can be pinned.
-    Frames(Arc<ReturnedFrames>),
+    /// Frames of XDP sockets can be pinned.
+    Frames(Arc<FramePools>),
 }
 
 /// The reason why a packet cannot be pinned.
@@ -99,10 +99,10 @@ impl PinPolicy {
                     pieces_max: number(CHUNKS_PINNED_MAX),
                 })
             }
-            Self::Frames(returned) => {
-                let pin = ReturnedFrames::pin(returned, from as u64).ok_or(PinError::Full)?;
+            Self::Frames(pools) => {
+                let pin = pools.pin(from as u64).ok_or(PinError::Full)?;
                 let frame = number(usize::try_from(pin.number()).unwrap_or(usize::MAX));
-                let (piece, pieces_max) = (Bytes(returned.frame_bytes()), returned.pins_max());
+                let (piece, pieces_max) = (Bytes(pools.frame_bytes()), pools.pins_max());
                 Ok(Pin { _hold: PinHold::Frame { _pin: pin }, pieces: frame..frame + 1, piece, pieces_max })
             }
         }

@@ -151,6 +151,13 @@ impl<H> UnfinishedBlock<H> {
         self.count_written(counts.latest);
     }
 
+    /// Sets the number of the packet that was added last, if other sources number packets too.
+    #[inline(always)]
+    pub(crate) fn renumber(&mut self, number: u64) {
+        let last = self.end().saturating_sub(1);
+        self.slot.descriptor(last).number = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+    }
+
     /// Adds a packet that has a descriptor already. The block must not be full.
     pub(crate) fn add_described(&mut self, descriptor: Descriptor, counts: &mut PacketCounts) {
         counts.add(&descriptor);

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_admission::Name;
 use weir_datapath::receive::Delivery;
-use weir_netio::{Direction, LiveOptions};
+use weir_netio::{Direction, LiveOptions, QueueSet};
 use weir_os::child::Cores;
 use weir_sched::cpu::{CoreConfig, Ppm};
 use weir_trust::grant::{NodeName, NodeNameError};
@@ -161,7 +161,7 @@ pub struct CpuConfig {
     pub blocking_max: Nanos,
     /// Reservable share of a core, in percent.
     pub reservable: u8,
-    /// Core of the receive threads; any by default.
+    /// Core of the receive threads of interfaces without `receive_cores`; any by default.
     pub receive_core: Option<u16>,
     /// True if receive threads poll for packets, false if they wait for them. Polling threads need a core of their own.
     pub poll: bool,
@@ -183,14 +183,6 @@ impl CpuConfig {
         }
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         vec![u16::try_from(count - 1).unwrap_or(0)]
-    }
-
-    /// Returns the cores for compilers and for holders' requests: the cores that the calling thread may use and on
-    /// which no module runs. The receive core is left out if others remain. `None` if modules run on all cores.
-    pub(crate) fn other_cores(&self) -> Option<Cores> {
-        let modules = self.module_cores();
-        let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive_core).collect();
-        Cores::without(&with_receiver).or_else(|| Cores::without(&modules))
     }
 }
 
@@ -236,6 +228,13 @@ pub struct InterfaceConfig {
     /// With AF_XDP: true if the network card writes into the arena directly, which its driver must support.
     #[serde(default)]
     pub zero_copy: bool,
+    /// With AF_XDP: receive queues of the network card that are read; all by default.
+    #[serde(default)]
+    pub queues: Vec<u16>,
+    /// With AF_XDP: cores of the interface's receive threads, which share its queues; one thread on the
+    /// [`receive_core`](CpuConfig::receive_core) by default.
+    #[serde(default)]
+    pub receive_cores: Vec<u16>,
 }
 
 impl InterfaceConfig {
@@ -246,6 +245,11 @@ impl InterfaceConfig {
 }
 
 impl InterfaceConfig {
+    /// Returns the number of the interface's receive threads.
+    pub(crate) fn receive_threads(&self) -> usize {
+        self.receive_cores.len().max(1)
+    }
+
     /// Returns the options for opening the interface.
     pub(crate) fn options(&self) -> LiveOptions {
         LiveOptions {
@@ -265,6 +269,7 @@ impl InterfaceConfig {
                 ReceiveLatency::Low => true,
                 ReceiveLatency::Batch => false,
             },
+            queues: QueueSet::of(self.queues.iter().copied().map(u32::from)).filter(|set| !set.is_empty()),
             dense: true,
             latency: GATHER_TIME,
             ..LiveOptions::default()
@@ -417,6 +422,20 @@ impl NodeConfiguration {
         }
     }
 
+    /// Returns the cores that receive threads are bound to.
+    pub(crate) fn receive_cores(&self) -> impl Iterator<Item = u16> {
+        let of_interfaces = self.interfaces.iter().flat_map(|interface| interface.receive_cores.iter());
+        of_interfaces.copied().chain(self.cpu.receive_core)
+    }
+
+    /// Returns the cores for compilers and for holders' requests: the cores that the calling thread may use and on
+    /// which no module runs. Receive cores are left out if others remain. `None` if modules run on all cores.
+    pub(crate) fn other_cores(&self) -> Option<Cores> {
+        let modules = self.cpu.module_cores();
+        let with_receivers: Vec<u16> = modules.iter().copied().chain(self.receive_cores()).collect();
+        Cores::without(&with_receivers).or_else(|| Cores::without(&modules))
+    }
+
     /// Returns the interfaces that also see packets sent by this machine.
     pub(crate) fn outgoing(&self) -> Vec<String> {
         let seen = self.interfaces.iter().filter(|interface| interface.sees_outgoing());
@@ -504,16 +523,29 @@ impl NodeConfiguration {
         )?;
         let given = cpu.reservable.to_string();
         range((1..=100).contains(&cpu.reservable), "cpu", "reservable", given, "between 1 and 100 percent")?;
-        let mut cores = cpu.cores.clone();
-        cores.sort_unstable();
-        cores.dedup();
-        range(cores.len() == cpu.cores.len(), "cpu", "cores", format!("{:?}", cpu.cores), "each core once")?;
+        range(is_each_once(&cpu.cores), "cpu", "cores", format!("{:?}", cpu.cores), "each core once")?;
         for interface in &self.interfaces {
             let fits = (1 << 20..=1 << 30).contains(&interface.arena.0);
             range(fits, "interface", "arena", interface.arena.to_string(), "between 1 MiB and 1 GiB")?;
+            let is_xdp = interface.kind == ReceiveMethod::Xdp;
+            let (queues, cores) = (&interface.queues, &interface.receive_cores);
+            let is_right = queues.is_empty()
+                || is_xdp
+                    && is_each_once(queues)
+                    && queues.iter().all(|queue| u32::from(*queue) < QueueSet::QUEUES_MAX);
+            let wanted = "each queue once, below 256, and needs kind = \"xdp\"";
+            range(is_right, "interface", "queues", format!("{queues:?}"), wanted)?;
+            let is_right = cores.len() <= 1 || is_xdp && is_each_once(cores);
+            let wanted = "each core once, and several cores need kind = \"xdp\"";
+            range(is_right, "interface", "receive_cores", format!("{cores:?}"), wanted)?;
         }
         Ok(())
     }
+}
+
+/// Returns true if no number occurs twice.
+fn is_each_once(numbers: &[u16]) -> bool {
+    numbers.iter().collect::<std::collections::BTreeSet<_>>().len() == numbers.len()
 }
 
 fn check_unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), NodeConfigError> {
@@ -595,6 +627,16 @@ mod tests {
             ("[node]\npacket_memory = \"4 MiB\"", "`packet_memory` is 4 MiB; it must be at least 8 MiB"),
             ("[cpu]\ncores = [1, 1]", "[cpu]: `cores` is [1, 1]; it must be each core once"),
             ("[cpu]\nreservable = 0", "`reservable` is 0"),
+            (
+                "[[interface]]\nname = \"b\"\nqueues = [1]",
+                "`queues` is [1]; it must be each queue once, below 256, and needs kind = \"xdp\"",
+            ),
+            ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [256]", "`queues` is [256]"),
+            ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [1, 1]", "`queues` is [1, 1]"),
+            (
+                "[[interface]]\nname = \"b\"\nreceive_cores = [0, 1]",
+                "`receive_cores` is [0, 1]; it must be each core once, and several cores need kind = \"xdp\"",
+            ),
             ("[cpu]\nblocking = \"1s\"", "`blocking` is 1 s"),
             ("[[interface]]\nname = \"a\"\narena = \"2 GiB\"", "`arena` is 2 GiB"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "two interfaces called `a`"),

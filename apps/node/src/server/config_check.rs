@@ -139,7 +139,7 @@ impl Remarks {
 
     /// Checks that threads can be bound to the named cores.
     fn check_cores(&mut self, config: &NodeConfiguration, lines: &ConfigLines) {
-        let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive_core);
+        let named = config.cpu.module_cores().into_iter().chain(config.receive_cores());
         let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
         if missing.is_empty() {
             return;

@@ -336,7 +336,7 @@ fn new_module_loader(
     loaded: &LoadedConfig,
     cache: Option<Cache>,
 ) -> Result<ModuleLoader, DaemonError> {
-    let cores = loaded.config.cpu.other_cores();
+    let cores = loaded.config.other_cores();
     let options = EngineOptions {
         call_limit: CALL_LIMIT,
         compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
@@ -367,7 +367,7 @@ impl Daemon {
         ledger: weir_ledger_files::LedgerFolder,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
-        let cores = loaded.config.cpu.other_cores();
+        let cores = loaded.config.other_cores();
         let loader = new_module_loader(&setup, &loaded, cache)?;
         // The modules are checked before the first ledger entry is written.
         let checked = check::check_modules(&setup, &loaded, &loader)?;

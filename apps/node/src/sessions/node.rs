@@ -42,7 +42,7 @@ use weir_datapath::event::ObservedEvent;
 use weir_datapath::overflow::Overflow;
 use weir_datapath::plan::{ChannelPlanCounters, LagPolicy, PlanReader, Route, Visibility};
 use weir_datapath::queue::PacketQueue;
-use weir_datapath::receive::Receiver;
+use weir_datapath::receive::{ReceiveThreads, Receiver};
 use weir_demux::{FilterProgram, SubFlows};
 use weir_ledger::{UnloadReason, Usage};
 use weir_netio::{MemoryQuota, ViewStage};
@@ -291,10 +291,18 @@ impl Node {
         let writer = RecordWriter::start(rotation, &records).map_err(NodeError::Writer)?;
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {
-            let (polls, core) = (config.cpu.poll, config.cpu.receive_core);
-            let bind = move || _ = core.map(crate::core_thread::runner::bind);
-            let (options, delivery) = (interface.options(), interface.latency.into());
-            let source = Receiver::start(&interface.name, options, delivery, polls, bind, events.clone())?;
+            let (polls, shared_core) = (config.cpu.poll, config.cpu.receive_core);
+            let cores = interface.receive_cores.clone();
+            let bind = move |thread: usize| {
+                _ = cores.get(thread).copied().or(shared_core).map(crate::core_thread::runner::bind);
+            };
+            let threads = ReceiveThreads {
+                count: interface.receive_threads(),
+                delivery: interface.latency.into(),
+                polls,
+            };
+            let source =
+                Receiver::start(&interface.name, interface.options(), threads, bind, events.clone())?;
             sources.insert(interface.name.clone(), Arc::new(source));
         }
         let mut links = BTreeMap::new();

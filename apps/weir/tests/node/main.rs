@@ -26,6 +26,7 @@ mod metrics;
 mod offloads;
 mod policy;
 mod processes;
+mod queues;
 mod records;
 mod reload;
 mod remote;

@@ -4,6 +4,7 @@ use super::*;
 use crate::overflow::Overflow;
 use crate::plan::{LagPolicy, ModuleWaker};
 use crate::queue::{PacketQueue, QueueEntry};
+use std::collections::VecDeque;
 use weir_demux::{FilterProgram, Instruction};
 use weir_netio::{Capture, CaptureInput};
 
@@ -57,15 +58,10 @@ fn capture(packets: u64, len: u32) -> (PacketSource, Arc<Block>) {
 
 /// A receive thread's state for these channels.
 fn receiving(source: PacketSource, routes: &[Route]) -> Receiving {
-    let shared = Arc::new(Shared {
-        plan: Mutex::new(Arc::new(Planner::default().plan(routes.to_vec()).unwrap())),
-        retired: Mutex::default(),
-        is_new: AtomicBool::new(false),
-        activity: AtomicU64::new(0),
-        is_over: AtomicBool::new(false),
-        state: Mutex::default(),
-    });
-    Receiving::new(source, shared, std::sync::mpsc::channel().0, (false, Delivery::default()))
+    let shared = Shared::new(Arc::new(Planner::default().plan(routes.to_vec()).unwrap()), 1);
+    shared.threads[0].is_new.store(false, Ordering::Relaxed);
+    let threads = ReceiveThreads { count: 1, delivery: Delivery::default(), polls: false };
+    Receiving::new(source, shared, 0, std::sync::mpsc::channel().0, threads)
 }
 
 #[test]

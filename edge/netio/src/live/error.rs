@@ -52,6 +52,24 @@ pub enum LiveError {
         /// The resource.
         what: &'static str,
     },
+    /// A requested queue does not exist.
+    #[error("{}: there is no receive queue {queue}: the interface has {existing}, with numbers from 0 (`ethtool -l`)", .interface.escaped())]
+    NoSuchQueue {
+        /// The interface.
+        interface: String,
+        /// The requested queue.
+        queue: u32,
+        /// The number of receive queues.
+        existing: u32,
+    },
+    /// An interface has more queues than weir can read.
+    #[error("{}: its {existing} receive queues are more than weir can read: name at most {} of them, or reduce their number (`ethtool -L`)", .interface.escaped(), super::queues::QueueSet::QUEUES_MAX)]
+    TooManyQueues {
+        /// The interface.
+        interface: String,
+        /// The number of receive queues.
+        existing: u32,
+    },
     /// An option is invalid.
     #[error("{}: {what}", .interface.escaped())]
     Option {

@@ -2,14 +2,17 @@
 
 mod error;
 mod event;
+mod group;
 mod hardware_time;
 mod netlink;
 mod options;
+mod pace;
 mod packet;
 mod packet_header;
 mod packet_ring;
 mod packet_sink;
 mod port;
+mod queues;
 mod sink;
 mod source;
 mod sys;
@@ -21,6 +24,7 @@ pub use error::LiveError;
 pub use event::LiveEvent;
 pub use options::{Direction, LiveOptions, SocketKind};
 pub(crate) use packet_ring::RingHold;
+pub use queues::QueueSet;
 pub use sink::{LiveSink, Loss, SendResult, SentTotals};
 pub use source::{LivePoll, LiveSource};
 
@@ -44,10 +48,10 @@ pub fn try_interface(interface: &str, options: LiveOptions) -> Result<(), LiveEr
     if options.kind == SocketKind::Xdp {
         let link = event::find_interface(interface)?;
         port::link_type(&link)?;
-        return xdp::try_socket(&link, &options);
+        return xdp::try_sockets(&link, &options);
     }
     LiveSource::open(interface, LiveOptions { promiscuous: false, ..options }).map(drop)
 }
 
 pub use totals::{LiveTotals, ReceiveDrops};
-pub(crate) use xdp::{FrameHold, FramePin, ReturnedFrames};
+pub(crate) use xdp::{FrameHold, FramePin, FramePools};

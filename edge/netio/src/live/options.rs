@@ -1,5 +1,6 @@
 //! Options of a live interface.
 
+use super::queues::QueueSet;
 use weir_units::{Bytes, Nanos};
 
 /// The kind of socket or device that packets are received from and sent through.
@@ -64,8 +65,9 @@ pub struct LiveOptions {
     /// Uses time stamps of the network card, where available, instead of the kernel's (AF_PACKET only; needs
     /// CAP_NET_ADMIN).
     pub hardware_time: bool,
-    /// The card's queue (AF_XDP only). Each queue can have one source; all sources must be of one process.
-    pub queue: u32,
+    /// The card's receive queues that are read (AF_XDP only); all of them if `None`. Each queue can have one source;
+    /// all sources must be of one process.
+    pub queues: Option<QueueSet>,
     /// Lets the card itself write into the memory that modules read (AF_XDP only, if the driver supports it). Not
     /// tested, for lack of such a card.
     pub zero_copy: bool,
@@ -91,7 +93,7 @@ impl Default for LiveOptions {
             immediate: false,
             fanout: None,
             hardware_time: false,
-            queue: 0,
+            queues: None,
             zero_copy: false,
             dense: false,
             reopen: true,

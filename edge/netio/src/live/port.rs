@@ -1,6 +1,7 @@
 //! An open interface, for receiving by any kind of socket or device.
 
 use super::error::LiveError;
+use super::group::GroupPlace;
 use super::netlink::KernelInterface;
 use super::options::{LiveOptions, SocketKind};
 use super::packet::PacketPort;
@@ -18,6 +19,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_wire::LinkType;
+
+/// The number of packets that can gather in a TAP or TUN device: a quarter of the default length of its queue (500).
+const TAP_GATHERED_MAX: usize = 125;
 
 /// The outcome of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +43,22 @@ pub(crate) enum LivePort {
 }
 
 impl LivePort {
-    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
+    /// Opens the part of an interface that a source of a group reads; `None` if the interface has fewer queues than the
+    /// group has sources, and none is left.
+    pub(crate) fn open(
+        link: &KernelInterface,
+        options: &LiveOptions,
+        place: &GroupPlace,
+    ) -> Result<Option<Self>, LiveError> {
         match options.kind {
-            SocketKind::Auto | SocketKind::Packet => PacketPort::open(link, options).map(Self::Packet),
-            SocketKind::Xdp => XdpPort::open(link, options).map(|port| Self::Xdp(Box::new(port))),
-            SocketKind::Tap | SocketKind::Tun => TapPort::open(&link.name, options).map(Self::Tap),
+            SocketKind::Auto | SocketKind::Packet => {
+                PacketPort::open(link, options).map(Self::Packet).map(Some)
+            }
+            SocketKind::Xdp => {
+                let port = XdpPort::open(link, options, place)?;
+                Ok(port.map(|port| Self::Xdp(Box::new(port))))
+            }
+            SocketKind::Tap | SocketKind::Tun => TapPort::open(&link.name, options).map(Self::Tap).map(Some),
         }
     }
 
@@ -55,11 +70,12 @@ impl LivePort {
         }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// The file descriptors that become readable when packets arrive.
+    pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Self::Packet(port) => port.fd(),
-            Self::Xdp(port) => port.fd(),
-            Self::Tap(port) => port.fd(),
+            Self::Packet(port) => vec![port.fd()],
+            Self::Xdp(port) => port.fds().collect(),
+            Self::Tap(port) => vec![port.fd()],
         }
     }
 
@@ -71,11 +87,27 @@ impl LivePort {
         }
     }
 
-    /// The pending error of the socket, if any. A device is not a socket; its only error is that it is removed, which
+    /// The number of packets that can gather before the program looks for them, of a port that is read at intervals.
+    pub(crate) fn paced_max(&self) -> Option<usize> {
+        match self {
+            Self::Packet(_) => None,
+            Self::Xdp(port) => Some(port.gathered_max()),
+            Self::Tap(_) => Some(TAP_GATHERED_MAX),
+        }
+    }
+
+    /// The pending error of a socket, if any. A device is not a socket; its only error is that it is removed, which
     /// the interface's state shows.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
-            Self::Packet(_) | Self::Xdp(_) => sys::take_error(self.fd()),
+            Self::Packet(_) | Self::Xdp(_) => {
+                for fd in self.fds() {
+                    if let Some(error) = sys::take_error(fd)? {
+                        return Ok(Some(error));
+                    }
+                }
+                Ok(None)
+            }
             Self::Tap(_) => Ok(None),
         }
     }

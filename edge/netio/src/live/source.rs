@@ -2,7 +2,9 @@
 
 use super::error::LiveError;
 use super::event::{InterfaceMonitor, InterfacePresence, LiveEvent};
+use super::group::{GroupPlace, SourceGroup};
 use super::options::{LiveOptions, SocketKind};
+use super::pace::Pace;
 use super::port::{self, LivePort, ReceiveStatus};
 use super::sink::LiveSink;
 use super::sys::{self, Waiter, WakeCause};
@@ -13,6 +15,7 @@ use crate::reader::UnfinishedBlock;
 use crate::ring::{DescriptorRing, Slot};
 use crate::totals::{CaptureInterface, PacketCounts};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use weir_units::Nanos;
 use weir_wire::LinkType;
@@ -61,12 +64,11 @@ pub struct LiveSource {
     /// True once the interface has been open.
     was_open: bool,
     link_type: LinkType,
-    ring: DescriptorRing,
+    place: GroupPlace,
     filling: Option<UnfinishedBlock<MemoryHold>>,
     /// The slot that the next block continues, and the number of descriptors filled.
     open_slot: Option<(Slot, usize)>,
     counts: PacketCounts,
-    blocks: u64,
     /// The packets lost at ports that were closed.
     drops: ReceiveDrops,
     reopened: u64,
@@ -79,6 +81,7 @@ pub struct LiveSource {
     /// The most packets to gather; 0 if each is to be delivered as soon as it arrives.
     gathered_max: u64,
     round: GatherRound,
+    pace: Pace,
 }
 
 /// The packets that have arrived since packets were last waited for.
@@ -124,14 +127,19 @@ impl LiveSource {
     /// [`LiveError`] if there is no interface of that name, the process lacks a capability, or the interface is not
     /// supported.
     pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
+        Self::open_place(interface, options, &single(interface)?)
+    }
+
+    /// Opens one of the sources of a group.
+    fn open_place(interface: &str, options: LiveOptions, place: &GroupPlace) -> Result<Self, LiveError> {
         let device = match options.kind {
             SocketKind::Tap | SocketKind::Tun => Some(TapPort::open(interface, &options)?),
             _ => None,
         };
         let monitor = InterfaceMonitor::new(device.as_ref().map_or(interface, TapPort::name))?;
-        Self::with_port(interface, options, monitor, |monitor| match device {
+        Self::with_port(interface, options, monitor, place, |monitor| match device {
             Some(port) => Ok(Some(LivePort::Tap(port))),
-            None => LivePort::open(&monitor.link, &options).map(Some),
+            None => LivePort::open(&monitor.link, &options, place),
         })
     }
 
@@ -142,10 +150,37 @@ impl LiveSource {
     ///
     /// [`LiveError`], except that the interface need not exist.
     pub fn open_or_wait(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
+        Self::open_place_or_wait(interface, options, &single(interface)?)
+    }
+
+    /// As [`open_or_wait`](Self::open_or_wait), with `sources` sources that share the interface, for as many threads
+    /// (AF_XDP only). Each source has a part of the queues; if there are fewer queues than sources, some sources have no
+    /// packets. All blocks have the same window and the same ring of descriptors. Packets of a flow keep their order if
+    /// they arrive at one queue. `options.ring` is the memory of all sources together.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_or_wait`](Self::open_or_wait); and if several sources of another kind than AF_XDP are requested.
+    pub fn open_group(interface: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
+        if sources > 1 && options.kind != SocketKind::Xdp {
+            let what = "several receive threads need kind \"xdp\"";
+            return Err(LiveError::Option { interface: interface.to_owned(), what });
+        }
+        let group = new_group(interface, sources)?;
+        let places = (0..sources.max(1)).map(|place| GroupPlace { group: Arc::clone(&group), place });
+        places.map(|place| Self::open_place_or_wait(interface, options, &place)).collect()
+    }
+
+    fn open_place_or_wait(
+        interface: &str,
+        options: LiveOptions,
+        place: &GroupPlace,
+    ) -> Result<Self, LiveError> {
         let waits = options.reopen && !matches!(options.kind, SocketKind::Tap | SocketKind::Tun);
-        match Self::open(interface, options) {
+        match Self::open_place(interface, options, place) {
             Err(LiveError::NoSuchInterface { .. }) if waits => {
-                Self::with_port(interface, options, InterfaceMonitor::for_absent(interface)?, |_| Ok(None))
+                let monitor = InterfaceMonitor::for_absent(interface)?;
+                Self::with_port(interface, options, monitor, place, |_| Ok(None))
             }
             opened => opened,
         }
@@ -157,6 +192,7 @@ impl LiveSource {
         interface: &str,
         options: LiveOptions,
         monitor: InterfaceMonitor,
+        place: &GroupPlace,
         open_port: impl FnOnce(&InterfaceMonitor) -> Result<Option<LivePort>, LiveError>,
     ) -> Result<Self, LiveError> {
         let link_type = port::link_type(&monitor.link)?;
@@ -165,14 +201,9 @@ impl LiveSource {
         waiter
             .add(monitor.fd(), WakeCause::EVENTS)
             .map_err(system("preparing to wait for interface events"))?;
-        let ring = DescriptorRing::live().map_err(|error| LiveError::Memory {
-            interface: interface.to_owned(),
-            size: DescriptorRing::SIZE_LIVE,
-            error,
-        })?;
-        let port = open_port(&monitor)?;
+        let (port, place) = (open_port(&monitor)?, place.clone());
         if let Some(port) = &port {
-            waiter.add(port.fd(), WakeCause::PACKETS).map_err(system("preparing to wait for packets"))?;
+            watch(&waiter, port).map_err(system("preparing to wait for packets"))?;
         }
         let was_open = port.is_some();
         Ok(Self {
@@ -182,17 +213,17 @@ impl LiveSource {
             port,
             was_open,
             link_type,
-            ring,
+            place,
             filling: None,
             open_slot: None,
             counts: PacketCounts::new(),
-            blocks: 0,
             drops: ReceiveDrops::default(),
             reopened: 0,
             next_event_check: 0,
             close_at: u64::MAX,
             drained: false,
             gathered_max: GATHERED_MAX,
+            pace: Pace::default(),
             round: GatherRound { begin: 0, packets_before: 0, after_first: Duration::ZERO },
         })
     }
@@ -235,7 +266,7 @@ impl LiveSource {
 
     /// The ring of descriptors that all blocks share.
     pub fn descriptors(&self) -> &DescriptorRing {
-        &self.ring
+        &self.place.group.ring
     }
 
     /// A file descriptor for epoll that becomes readable once for each change. Call [`next_block`](Self::next_block)
@@ -293,7 +324,8 @@ impl LiveSource {
             // The clock is read before packets are looked for: if the thread is suspended in between, packets that arrive
             // meanwhile must not be missed.
             let has_waited = deadline.is_some_and(|until| sys::monotonic_time() >= until);
-            match self.receive() {
+            let is_paced = wait.0 > 0 && self.close_at == u64::MAX && self.gathered_max > 0;
+            match self.receive_at_pace(wait, is_paced) {
                 Received::Block(block) => return Ok(LivePoll::Block(block)),
                 Received::Full => return Ok(LivePoll::Full),
                 Received::Nothing => {}
@@ -317,6 +349,23 @@ impl LiveSource {
             }
             self.wait(longest)?;
         }
+    }
+
+    /// As [`receive`](Self::receive). If the kernel could wake the program for each packet, and packets are frequent, it
+    /// sleeps before, for at most `longest`.
+    fn receive_at_pace(&mut self, longest: Nanos, is_paced: bool) -> Received {
+        let packets_max = self.port.as_ref().filter(|_| is_paced).and_then(LivePort::paced_max);
+        let Some(packets_max) = packets_max else { return self.receive() };
+        let packets_max = packets_max.min(usize::try_from(self.gathered_max).unwrap_or(usize::MAX));
+        let mut now = sys::monotonic_time();
+        if let Some(pause) = self.pace.pause(now, self.gather_max(), packets_max) {
+            std::thread::sleep(pause.min(Duration::from_nanos(longest.0)));
+            now = sys::monotonic_time();
+        }
+        let received = self.receive();
+        let packets = if let Received::Block(block) = &received { block.packets() } else { 0 };
+        self.pace.record(now, packets);
+        received
     }
 
     fn wakes_for_each_packet(&self) -> bool {
@@ -390,7 +439,7 @@ impl LiveSource {
         let filling = match &mut self.filling {
             Some(filling) => filling,
             none => {
-                let open = self.open_slot.take().or_else(|| Some((self.ring.take()?, 0)));
+                let open = self.open_slot.take().or_else(|| Some((self.place.group.ring.take()?, 0)));
                 let Some((slot, start)) = open else { return Received::Full };
                 none.insert(UnfinishedBlock::after_others(slot, start, port.hold(), self.counts))
             }
@@ -403,13 +452,10 @@ impl LiveSource {
         let block = self.filling.take().and_then(|filling| {
             let is_open = self.options.dense && !filling.is_full();
             self.open_slot = is_open.then(|| (filling.slot.share(), filling.end()));
-            filling.into_block(port.window(), self.blocks)
+            filling.into_block(port.window(), self.place.group.next_block())
         });
         match block {
-            Some(block) => {
-                self.blocks += 1;
-                Received::Block(block)
-            }
+            Some(block) => Received::Block(block),
             None => Received::Nothing,
         }
     }
@@ -444,7 +490,7 @@ impl LiveSource {
         self.close_at = u64::MAX;
         if let Some(mut port) = self.port.take() {
             self.drops = self.drops.plus(port.drops(self.monitor.link.index));
-            self.waiter.remove(port.fd());
+            port.fds().into_iter().for_each(|fd| self.waiter.remove(fd));
             // The block is empty: blocks are returned as soon as they have a packet.
             self.filling = None;
         }
@@ -462,22 +508,43 @@ impl LiveSource {
                 let what = "the interface appeared after the start and is no Ethernet interface: restart weir while the interface exists";
                 return Err(LiveError::Option { interface, what });
             }
-            let port = LivePort::open(&link, &self.options)?;
-            self.waiter
-                .add(port.fd(), WakeCause::PACKETS)
-                .map_err(LiveError::system(&link.name, "preparing to wait for packets"))?;
+            let port = LivePort::open(&link, &self.options, &self.place)?;
+            if let Some(port) = &port {
+                watch(&self.waiter, port)
+                    .map_err(LiveError::system(&link.name, "preparing to wait for packets"))?;
+            }
             Ok((link_type, port))
         });
         match opened {
             Ok((link_type, port)) => {
                 self.link_type = link_type;
-                (self.port, self.was_open) = (Some(port), true);
+                (self.port, self.was_open) = (port, true);
                 self.reopened += 1;
                 self.monitor.follow(link);
             }
             Err(error) => self.monitor.record_failure(error),
         }
     }
+}
+
+/// A group of sources of an interface.
+fn new_group(interface: &str, sources: usize) -> Result<Arc<SourceGroup>, LiveError> {
+    let ring = DescriptorRing::live().map_err(|error| LiveError::Memory {
+        interface: interface.to_owned(),
+        size: DescriptorRing::SIZE_LIVE,
+        error,
+    })?;
+    Ok(Arc::new(SourceGroup::new(sources.max(1), ring)))
+}
+
+/// The place of a source that is alone.
+fn single(interface: &str) -> Result<GroupPlace, LiveError> {
+    Ok(GroupPlace { group: new_group(interface, 1)?, place: 0 })
+}
+
+/// Makes packets of this port wake up the waiter.
+fn watch(waiter: &Waiter, port: &LivePort) -> std::io::Result<()> {
+    port.fds().into_iter().try_for_each(|fd| waiter.add(fd, WakeCause::PACKETS))
 }
 
 /// The outcome of an attempt to receive a block.

@@ -30,7 +30,9 @@ impl ReceiveDrops {
         self.ring_full.saturating_add(self.invalid)
     }
 
-    pub(crate) fn plus(self, other: ReceiveDrops) -> ReceiveDrops {
+    /// The sum of both counters.
+    #[must_use]
+    pub fn plus(self, other: ReceiveDrops) -> ReceiveDrops {
         ReceiveDrops {
             ring_full: self.ring_full.saturating_add(other.ring_full),
             invalid: self.invalid.saturating_add(other.invalid),

@@ -7,6 +7,7 @@ mod frames;
 mod holding;
 mod net;
 mod opening;
+mod queues;
 mod rates;
 mod receiving;
 mod sending;

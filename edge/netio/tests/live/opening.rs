@@ -2,7 +2,7 @@
 
 use crate::net;
 use crate::receiving::open;
-use weir_netio::{LiveOptions, LiveSink, LiveSource, SocketKind};
+use weir_netio::{LiveOptions, LiveSink, LiveSource, QueueSet, SocketKind};
 use weir_units::Bytes;
 
 fn sent<T: Send>() {}
@@ -43,14 +43,18 @@ fn an_error_names_a_queue_that_is_in_use_or_does_not_exist() {
     }
     let first = open("b", SocketKind::Xdp);
     let message = refused("b", SocketKind::Xdp);
-    assert!(message.starts_with("b: the queue for AF_XDP is in use"), "{message}");
+    assert!(message.starts_with("b: a queue for AF_XDP is in use"), "{message}");
     drop(first);
     drop(open("b", SocketKind::Xdp));
-    let options =
-        LiveOptions { kind: SocketKind::Xdp, queue: 63, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let options = LiveOptions {
+        kind: SocketKind::Xdp,
+        queues: QueueSet::of([63]),
+        ring: Bytes(1 << 20),
+        ..LiveOptions::default()
+    };
     let message = LiveSource::open("b", options).unwrap_err().to_string();
     assert!(message.contains("ethtool -l"), "{message}");
-    let options = LiveOptions { queue: 0, zero_copy: true, ..options };
+    let options = LiveOptions { queues: None, zero_copy: true, ..options };
     let message = LiveSource::open("b", options).unwrap_err().to_string();
     assert!(message.contains("zero copy") && message.contains("leave zero copy out"), "{message}");
 }

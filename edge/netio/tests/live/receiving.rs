@@ -5,7 +5,7 @@ use crate::net::{self, Sender, ip};
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use weir_abi::{ARENA_BASE, flag};
-use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, QueueSet, SocketKind};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
@@ -221,8 +221,8 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     ip("link set dev b up");
     net::wait_for_carriers();
     let options = LiveOptions { kind: SocketKind::Xdp, ring: Bytes(1 << 20), ..LiveOptions::default() };
-    let mut first = LiveSource::open("b", options).unwrap();
-    let mut second = LiveSource::open("b", LiveOptions { queue: 1, number: 1, ..options }).unwrap();
+    let queue = |queue| LiveOptions { queues: QueueSet::of([queue]), number: queue as u16, ..options };
+    let [mut first, mut second] = [0, 1].map(|number| LiveSource::open("b", queue(number)).unwrap());
     let sender = Sender::new("a");
     (0..200).for_each(|number| sender.send(&udp(number)));
     let received = frames::from_two(&mut first, &mut second, 200);

@@ -12,7 +12,7 @@ use weir_datapath::clock::wall_clock;
 use weir_datapath::source::{FetchError, PacketSource, Poll};
 use weir_netio::{
     Capture, CaptureInput, CaptureOptions, Direction, LiveError, LiveOptions, LiveSource, OpenError,
-    SocketKind,
+    QueueSet, SocketKind,
 };
 use weir_sandbox::process_time;
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -30,6 +30,9 @@ pub enum PacketSourceError {
     /// The interface cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
+    /// `--queue` is given for a kind that does not read single queues.
+    #[error("--queue needs --kind xdp: the other kinds receive the packets of all queues")]
+    Queue,
 }
 
 /// Opens the capture or interface that the command line names. With `ends_with_reader`, a pipe is read no longer than standard output has a
@@ -49,6 +52,9 @@ pub fn open(
     };
     let capture = match (&args.interface, captures) {
         (Some(interface), _) => {
+            if !args.live.queues.is_empty() && args.live.kind != cli::ReceiveMethodArg::Xdp {
+                return Err(PacketSourceError::Queue);
+            }
             let live = LiveSource::open(interface, live_options(&args.live))?;
             if !live.is_up() {
                 let down = "it is down, or nothing is connected: no packets come until that changes";
@@ -91,6 +97,7 @@ fn live_options(args: &cli::LiveArgs) -> LiveOptions {
         snap_len: args.snapshot_length.unwrap_or(default.snap_len),
         direction: if args.send.is_some() { Direction::Incoming } else { Direction::Both },
         promiscuous: !args.no_promiscuous_mode,
+        queues: QueueSet::of(args.queues.iter().copied().map(u32::from)).filter(|set| !set.is_empty()),
         // A run ends with its interface.
         reopen: false,
         ..default

@@ -25,6 +25,14 @@ struct PinnedFrame {
     is_returned: bool,
 }
 
+/// The frames of all sources that share an interface. Each source has a part of them, of the same size.
+#[derive(Debug)]
+pub(crate) struct FramePools {
+    pools: Box<[Arc<ReturnedFrames>]>,
+    /// The length of the frames of each source in bytes.
+    bytes_each: u64,
+}
+
 /// A hold on frames, which keeps them from the kernel until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FrameHold {
@@ -40,6 +48,36 @@ pub(crate) struct FramePin {
     returned: Arc<ReturnedFrames>,
 }
 
+impl FramePools {
+    /// Creates the record of `frames_each` frames of this length for each of `sources` sources.
+    pub(super) fn new(sources: u32, frames_each: u32, frame_bytes: u32) -> Self {
+        let pools = (0..sources).map(|_| Arc::new(ReturnedFrames::new(frames_each, frame_bytes))).collect();
+        Self { pools, bytes_each: (u64::from(frames_each) * u64::from(frame_bytes)).max(1) }
+    }
+
+    /// The frames of a source.
+    pub(super) fn of_source(&self, place: usize) -> Option<&Arc<ReturnedFrames>> {
+        self.pools.get(place)
+    }
+
+    /// The length of a frame in bytes.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.pools.first().map_or(1, |returned| returned.frame_bytes)
+    }
+
+    /// The most frames that can be pinned at once.
+    pub(crate) fn pins_max(&self) -> u32 {
+        self.pools.iter().map(|returned| returned.pins_max).fold(0, u32::saturating_add)
+    }
+
+    /// Pins the frame that contains this byte, and which a block holds now; `None` if the limit of pins of the
+    /// source's frames is reached.
+    pub(crate) fn pin(&self, address: u64) -> Option<FramePin> {
+        let returned = self.pools.get(usize::try_from(address / self.bytes_each).ok()?)?;
+        ReturnedFrames::pin(returned, address)
+    }
+}
+
 impl ReturnedFrames {
     /// Creates the record of `frames` frames of this length. Half of them can be pinned.
     pub(super) fn new(frames: u32, frame_bytes: u32) -> Self {
@@ -51,18 +89,8 @@ impl ReturnedFrames {
         to.append(&mut self.lock().free);
     }
 
-    /// The length of a frame in bytes.
-    pub(crate) fn frame_bytes(&self) -> u64 {
-        self.frame_bytes
-    }
-
-    /// The most frames that can be pinned at once.
-    pub(crate) fn pins_max(&self) -> u32 {
-        self.pins_max
-    }
-
     /// Pins the frame that contains this byte, and which a block holds now; `None` if the limit of pins is reached.
-    pub(crate) fn pin(this: &Arc<Self>, address: u64) -> Option<FramePin> {
+    fn pin(this: &Arc<Self>, address: u64) -> Option<FramePin> {
         let frame = address - address % this.frame_bytes;
         let mut state = this.lock();
         if state.pinned.len() >= this.pins_max as usize && !state.pinned.contains_key(&frame) {

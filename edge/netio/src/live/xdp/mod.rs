@@ -2,6 +2,7 @@
 
 mod bpf;
 mod frames;
+mod memory;
 mod port;
 mod redirect;
 mod rings;
@@ -11,14 +12,17 @@ mod socket;
 use super::error::LiveError;
 use super::netlink::KernelInterface;
 use super::options::LiveOptions;
-pub(crate) use frames::{FrameHold, FramePin, ReturnedFrames};
+use super::queues;
+pub(crate) use frames::{FrameHold, FramePin, FramePools};
+pub(crate) use memory::SharedFrames;
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;
 
-/// Checks that the program can be loaded and a socket be opened on the queue. Both are closed before any packet is
+/// Checks that the program can be loaded and sockets be opened on the queues. They are closed before any packet is
 /// redirected.
-pub(crate) fn try_socket(link: &KernelInterface, options: &LiveOptions) -> Result<(), LiveError> {
+pub(crate) fn try_sockets(link: &KernelInterface, options: &LiveOptions) -> Result<(), LiveError> {
     redirect::XdpRedirect::try_program(link)?;
-    let config = socket::SocketConfig { queue: options.queue, zero_copy: false, memory: options.ring };
-    socket::Socket::open(link, config).map(drop)
+    let options = LiveOptions { zero_copy: false, ..*options };
+    let queues = queues::find(link, options.queues)?;
+    SharedFrames::default().open(link, &options, 1, &queues).map(drop)
 }

@@ -1,16 +1,19 @@
 //! Receiving of packets with AF_XDP.
 
-use super::frames::FrameHold;
+use super::frames::{FrameHold, ReturnedFrames};
+use super::memory::{QueueSocket, SourceSockets, XdpMemory};
 use super::redirect::XdpRedirect;
 use super::send::XdpSink;
-use super::socket::{Receiving, Sending, Socket, SocketConfig};
+use super::socket::{Receiving, Sending, Socket};
 use crate::BLOCK_PACKETS;
 use crate::block::MemoryHold;
 use crate::format::CaptureRecord;
 use crate::live::error::LiveError;
+use crate::live::group::GroupPlace;
 use crate::live::netlink::KernelInterface;
 use crate::live::options::LiveOptions;
 use crate::live::port::{self, ReceiveStatus};
+use crate::live::queues;
 use crate::live::sys;
 use crate::live::totals::ReceiveDrops;
 use crate::mapped_bytes::{MappedBytes, PacketPrefix};
@@ -24,39 +27,49 @@ use weir_wire::{LinkType, PEEK};
 
 /// The number of packets by which prefetching is ahead of reading.
 const PREFETCH_AHEAD: u32 = 8;
+const CACHE_LINE: u32 = 64;
 
-/// A socket that receives the packets of one queue.
+/// The sockets that receive the packets of one or more queues.
 #[derive(Debug)]
 pub(crate) struct XdpPort {
-    socket: Arc<Socket>,
-    receiving: Receiving,
+    memory: Arc<XdpMemory>,
+    queues: Vec<QueueSocket>,
+    /// The index of the queue that is read first the next time.
+    first: usize,
+    /// The frames of this source that blocks have returned.
+    returned: Arc<ReturnedFrames>,
     /// The rings for sending, until the first sink takes them.
-    sending: Option<Sending>,
+    sending: Option<(Arc<Socket>, Sending)>,
     /// The addresses of free frames.
     free: Vec<u64>,
+    place: GroupPlace,
     link_type: LinkType,
     snap_len: u32,
     number: u16,
     invalid: u64,
     drops: ReceiveDrops,
     _promiscuous: Option<OwnedFd>,
-    /// Declared last, so that the socket lives until no more packets are redirected to it.
+    /// Declared last, so that the sockets live until no more packets are redirected to them.
     _redirect: Arc<XdpRedirect>,
 }
 
 impl XdpPort {
-    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
+    /// Opens the part of the queues that belongs to a source of a group; `None` if there are fewer queues than
+    /// sources, and none is left.
+    pub(crate) fn open(
+        link: &KernelInterface,
+        options: &LiveOptions,
+        place: &GroupPlace,
+    ) -> Result<Option<Self>, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
-        let config =
-            SocketConfig { queue: options.queue, zero_copy: options.zero_copy, memory: options.ring };
-        let (socket, receiving, sending) = Socket::open(link, config)?;
-        let Some(receiving) = receiving else {
-            return Err(LiveError::Option {
-                interface: name.clone(),
-                what: "AF_XDP needs memory for packets",
-            });
+        let queues = place.part_of(&queues::find(link, options.queues)?);
+        let sources = place.group.sources;
+        let Some(sockets) = place.group.frames.open(link, options, sources, &queues)? else {
+            return Ok(None);
         };
+        let SourceSockets { memory, queues, sending } = sockets;
+        let Some(returned) = memory.pools.of_source(place.place).map(Arc::clone) else { return Ok(None) };
         let promiscuous = if options.promiscuous {
             let system = |error| LiveError::system(name, "listening for packets to other hosts")(error);
             let fd = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(system)?;
@@ -67,12 +80,15 @@ impl XdpPort {
             None
         };
         let redirect = XdpRedirect::shared(link)?;
-        let free = (0..socket.frames).map(|i| u64::from(i) * u64::from(socket.frame_bytes)).collect();
+        let free = memory.layout().addresses(place.place).collect();
         let mut port = Self {
-            socket: Arc::new(socket),
-            receiving,
-            sending: Some(sending),
+            memory,
+            queues,
+            first: 0,
+            returned,
+            sending,
             free,
+            place: place.clone(),
             link_type,
             snap_len: options.snap_len,
             number: options.number,
@@ -82,89 +98,137 @@ impl XdpPort {
             _redirect: Arc::clone(&redirect),
         };
         port.refill();
-        redirect
-            .add_socket(options.queue, port.fd())
-            .map_err(LiveError::system(name, "taking the packets of a queue"))?;
-        Ok(port)
+        for QueueSocket { queue, socket, .. } in &port.queues {
+            redirect
+                .add_socket(*queue, socket.fd())
+                .map_err(LiveError::system(name, "taking the packets of a queue"))?;
+        }
+        Ok(Some(port))
     }
 
     pub(crate) fn window(&self) -> &Arc<PacketWindow> {
-        &self.receiving.window
+        &self.memory.window
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.fd()
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.socket.fd())
+    }
+
+    /// The number of packets that can gather without loss, even if all arrive at one queue and three times as many come
+    /// as expected.
+    pub(crate) fn gathered_max(&self) -> usize {
+        let smallest = self.queues.iter().map(|queue| queue.rings.received.size()).min();
+        smallest.map_or(1, |entries| entries as usize / 4)
     }
 
     pub(crate) fn hold(&self) -> MemoryHold {
-        FrameHold::empty(&self.receiving.returned).into()
+        FrameHold::empty(&self.returned).into()
     }
 
-    /// The sink of the same socket, which can be taken once.
+    /// The sink of the interface's first socket, which can be taken once.
     pub(crate) fn sink(&mut self) -> Option<XdpSink> {
-        self.sending.take().map(|sending| XdpSink::new(Arc::clone(&self.socket), sending, None))
+        self.sending.take().map(|(socket, sending)| XdpSink::new(socket, sending, None))
     }
 
     pub(crate) fn drops(&mut self) -> ReceiveDrops {
-        let statistics: libc::xdp_statistics =
-            sys::get_option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
-        let full = statistics.rx_dropped.saturating_add(statistics.rx_ring_full);
-        let invalid = self.invalid.saturating_add(statistics.rx_invalid_descs);
+        let (mut full, mut invalid) = (0u64, self.invalid);
+        for fd in self.fds() {
+            let statistics: libc::xdp_statistics =
+                sys::get_option(fd, libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
+            full = full.saturating_add(statistics.rx_dropped).saturating_add(statistics.rx_ring_full);
+            invalid = invalid.saturating_add(statistics.rx_invalid_descs);
+        }
         // If the kernel does not answer, the counters stay as they were.
         self.drops.ring_full = self.drops.ring_full.max(full);
         self.drops.invalid = self.drops.invalid.max(invalid);
         self.drops
     }
 
-    /// Returns the free frames to the kernel.
+    /// Returns the free frames to the kernel, which gets the same number for each queue.
     fn refill(&mut self) {
-        self.receiving.returned.take(&mut self.free);
-        let fill = &mut self.receiving.fill;
-        let count = (fill.room() as usize).min(self.free.len());
-        for frame in self.free.drain(self.free.len() - count..) {
-            fill.add(frame);
-        }
-        if count > 0 {
-            fill.publish();
-        }
-        if fill.needs_wakeup() {
-            self.socket.wake_receiver();
+        self.returned.take(&mut self.free);
+        for QueueSocket { socket, rings, .. } in &mut self.queues {
+            let fill = &mut rings.fill;
+            let count = (fill.room() as usize).min(self.free.len());
+            for frame in self.free.drain(self.free.len() - count..) {
+                fill.add(frame);
+            }
+            if count > 0 {
+                fill.publish();
+            }
+            if fill.needs_wakeup() {
+                socket.wake_receiver();
+            }
         }
     }
 
-    /// Adds the packets that have arrived.
+    /// Adds the packets that have arrived. The queues are read in turn, each from where the last block ended.
     pub(crate) fn receive(
         &mut self,
         filling: &mut UnfinishedBlock<MemoryHold>,
         counts: &mut PacketCounts,
     ) -> ReceiveStatus {
         self.refill();
-        let room = BLOCK_PACKETS.saturating_sub(filling.end());
-        let available = self.receiving.received.available() as usize;
-        if available == 0 {
-            let held = self.receiving.fill.waiting() == 0 && self.free.is_empty();
-            return if held { ReceiveStatus::NoMemory } else { ReceiveStatus::Empty };
+        let (mut is_starved, mut is_full) = (false, false);
+        for turn in 0..self.queues.len() {
+            let index = (self.first + turn) % self.queues.len();
+            let Some(queue) = self.queues.get(index) else { continue };
+            let available = queue.rings.received.available() as usize;
+            if available == 0 {
+                is_starved |= queue.rings.fill.waiting() == 0 && self.free.is_empty();
+                continue;
+            }
+            let room = BLOCK_PACKETS.saturating_sub(filling.end());
+            self.read(index, available.min(room), filling, counts);
+            if available >= room {
+                is_full = true;
+                self.first = index;
+                break;
+            }
         }
-        let window = Arc::clone(&self.receiving.window);
-        let mapping = window.mapping();
-        // SAFETY: the whole mapping, which `window` keeps. The kernel writes only frames that it has.
+        match filling.count {
+            0 if is_starved => ReceiveStatus::NoMemory,
+            _ if is_full => ReceiveStatus::Full,
+            _ => ReceiveStatus::Empty,
+        }
+    }
+
+    /// Adds the next `count` packets of a queue, which must be available.
+    fn read(
+        &mut self,
+        index: usize,
+        count: usize,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+    ) {
+        let Some(QueueSocket { socket, rings: Receiving { received, .. }, .. }) = self.queues.get_mut(index)
+        else {
+            return;
+        };
+        let mapping = self.memory.window.mapping();
+        // SAFETY: the whole mapping, which the window keeps. The kernel writes only frames that it has.
         let mapped =
             unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
         let mut head = PacketPrefix::<PEEK>::new();
         // The kernel reports no arrival times, so all packets read at once get the same time.
         let now = sys::time_of_day();
-        let received = &self.receiving.received;
-        (0..PREFETCH_AHEAD).for_each(|ahead| mapped.prefetch(received.peek(ahead).addr));
+        let prefetch = |descriptor: libc::xdp_desc| {
+            mapped.prefetch(descriptor.addr);
+            // The classifier reads two cache lines of a packet that is so long.
+            mapped.prefetch(descriptor.addr.saturating_add(u64::from(descriptor.len.min(CACHE_LINE))));
+        };
+        (0..PREFETCH_AHEAD).for_each(|ahead| prefetch(received.peek(ahead)));
         if let MemoryHold::Frames { hold } = &mut filling.hold {
-            hold.reserve(available.min(room));
+            hold.reserve(count);
         }
-        for _ in 0..available.min(room) {
+        let mut number = self.place.first_packet(count as u64);
+        for _ in 0..count {
             // Another core has just written the packet, and fetching it from that core's cache takes longer than all other work.
-            mapped.prefetch(self.receiving.received.peek(PREFETCH_AHEAD).addr);
-            let descriptor = self.receiving.received.take();
-            let frame = self.socket.frame_of(descriptor.addr);
+            prefetch(received.peek(PREFETCH_AHEAD));
+            let descriptor = received.take();
+            let frame = socket.frame_of(descriptor.addr);
             let end = descriptor.addr.saturating_add(u64::from(descriptor.len));
-            if end > frame.saturating_add(u64::from(self.socket.frame_bytes)) || end > mapped.end() {
+            if end > frame.saturating_add(u64::from(socket.frame_bytes)) || end > mapped.end() {
                 self.invalid += 1;
                 if frame < mapped.end() {
                     self.free.push(frame);
@@ -184,8 +248,11 @@ impl XdpPort {
                 hold.add(frame);
             }
             filling.add(&mapped, counts, &record, &mut head);
+            if let Some(number) = &mut number {
+                filling.renumber(*number);
+                *number += 1;
+            }
         }
-        self.receiving.received.release_taken();
-        if available >= room { ReceiveStatus::Full } else { ReceiveStatus::Empty }
+        received.release_taken();
     }
 }

@@ -58,6 +58,11 @@ impl<T: Copy> XdpRing<T> {
         unsafe { self.mapping.base().as_ptr().add(self.offsets.desc as usize).cast::<T>().add(slot) }
     }
 
+    /// The number of entries.
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// Returns true if the kernel has to be woken up to continue.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0

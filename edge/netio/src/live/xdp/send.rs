@@ -1,6 +1,6 @@
 //! Sending of packets with AF_XDP.
 
-use super::socket::{SEND_FRAMES, Sending, Socket, SocketConfig};
+use super::socket::{FrameLayout, SEND_FRAMES, Sending, Socket, SocketConfig};
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::sink::{Loss, SendRefused, SharedBytes};
@@ -33,9 +33,9 @@ impl XdpSink {
 
     /// Opens a socket that only sends, through one of the card's queues.
     pub(crate) fn open(link: &KernelInterface, queue: u32) -> Result<Self, LiveError> {
-        let config = SocketConfig { queue, zero_copy: false, memory: Bytes(0) };
-        let (socket, _, rings) = Socket::open(link, config)?;
-        Ok(Self::new(Arc::new(socket), rings, Some(queue)))
+        let layout = FrameLayout::new(link, Bytes(0), 1);
+        let opened = Socket::open(link, SocketConfig { queue, zero_copy: false, layout, entries: 0 })?;
+        Ok(Self::new(Arc::new(opened.socket), opened.sending, Some(queue)))
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,117 @@
+//! Interfaces with several receive queues, read by several receive threads.
+
+use crate::testbed::{Testbed, has_carrier, ip, is_inside, udp};
+use serde_json::json;
+
+const QUEUES: u32 = 4;
+const FLOWS: u64 = 64;
+
+/// Replaces the testbed's cable by one with several queues at each end.
+fn make_cable(testbed: &mut Testbed) {
+    ip("link delete dev a");
+    let queues = format!("numtxqueues {QUEUES} numrxqueues {QUEUES}");
+    ip(&format!("link add name a {queues} type veth peer name b {queues}"));
+    for end in ["a", "b"] {
+        ip(&format!("link set dev {end} addrgenmode none"));
+        ip(&format!("link set dev {end} up"));
+    }
+    let begin = std::time::Instant::now();
+    while !has_carrier("a") || !has_carrier("b") {
+        assert!(begin.elapsed() < crate::testbed::TIMEOUT, "{}", testbed.log());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Packets of all flows, which the kernel distributes among the queues.
+fn packets(count: u64) -> Vec<Vec<u8>> {
+    let port = |number: u64| u16::try_from(2000 + number % FLOWS).unwrap();
+    (0..count).map(|number| udp(port(number), &number.to_be_bytes())).collect()
+}
+
+/// Two sessions, of which one sees packets where they arrived and one sees copies of half of the flows.
+fn sessions(keys: &str) -> String {
+    let session = |name: &str, channel: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nchannel = [{{ interface = \"b\", queue = 20000, {channel} }}]\n\
+             module = [{{ module = \"trajectory\" }}]\n"
+        )
+    };
+    let in_place = session(
+        "place",
+        "filter = \"udp\", visibility = \"all\", subflows = { by = [\"dst_port\"], queues = 8 }",
+    );
+    format!(
+        "kind = \"xdp\"\n{keys}\n{in_place}{}",
+        session("copies", "filter = \"udp dst portrange 2000-2031\"")
+    )
+}
+
+#[test]
+fn receive_threads_share_the_queues_of_an_interface() {
+    if !is_inside("queues::receive_threads_share_the_queues_of_an_interface") {
+        return;
+    }
+    let mut testbed = Testbed::prepared("", "", None);
+    make_cable(&mut testbed);
+    let cores = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        "[0, 1]"
+    } else {
+        "[0]"
+    };
+    testbed.configure(&sessions(&format!("receive_cores = {cores}")));
+    testbed.start();
+    testbed.send(&packets(2048));
+    let counted = |testbed: &mut Testbed, session: &str| testbed.count(session, "trajectory", "packets");
+    testbed.until("each session has its packets", |testbed| {
+        counted(testbed, "place") == 2048 && counted(testbed, "copies") == 1024
+    });
+    testbed.until("the counters of both threads are added", |testbed| {
+        let interface = testbed.snapshot()["interfaces"][0].clone();
+        (&interface["packets"], &interface["missed"], &interface["unmatched"])
+            == (&json!(2048), &json!(0), &json!(0))
+    });
+    let drops = |testbed: &Testbed, session: &str| testbed.part(session, "channels", "main")["drops"].clone();
+    assert_eq!((drops(&testbed, "place"), drops(&testbed, "copies")), (json!({}), json!({})));
+    // A closed session gets no more packets from any thread, and the other one still gets all.
+    testbed.request(json!({"close": {"session": "copies"}}));
+    testbed.send(&packets(2048));
+    testbed.until("the other session has its packets", |testbed| counted(testbed, "place") == 4096);
+    // The interface is removed and comes back with as many queues.
+    make_cable(&mut testbed);
+    testbed.until("the interface is open again", |testbed| {
+        testbed.log().matches("exists again and was opened").count() >= 1
+            && testbed.snapshot()["interfaces"][0]["state"] == json!("up")
+    });
+    let mut all = 4096;
+    testbed.until("all queues are read again", |testbed| {
+        // Packets that arrive before a thread has opened its queues go to the host.
+        testbed.send(&packets(FLOWS));
+        all = counted(testbed, "place");
+        all >= 4096 + 2 * FLOWS
+    });
+    assert!(testbed.stop().success());
+}
+
+#[test]
+fn a_start_names_a_queue_that_does_not_exist() {
+    if !is_inside("queues::a_start_names_a_queue_that_does_not_exist") {
+        return;
+    }
+    let mut testbed = Testbed::prepared("", "", None);
+    make_cable(&mut testbed);
+    testbed.configure(&sessions("queues = [0, 3]"));
+    testbed.start();
+    testbed.send(&packets(512));
+    testbed.until("the packets of two queues have arrived", |testbed| {
+        testbed.count("place", "trajectory", "packets") > 0
+    });
+    assert!(testbed.stop().success());
+    testbed.configure(&sessions("queues = [1, 4]"));
+    let check = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["config", "check"])
+        .arg(testbed.config())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
+    assert!(!check.status.success() && said.contains("there is no receive queue 4"), "{said}");
+}
