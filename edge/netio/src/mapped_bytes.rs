@@ -105,18 +105,8 @@ impl<'a> MappedBytes<'a> {
     /// Prefetches the byte at `offset` into the cache. Any offset is valid.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let distance = isize::try_from(offset.wrapping_sub(self.start)).unwrap_or(0);
-            // SAFETY: a prefetch is a hint: it reads nothing and never faults; the pointer is only computed.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    self.base.wrapping_offset(distance).cast(),
-                );
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        let distance = isize::try_from(offset.wrapping_sub(self.start)).unwrap_or(0);
+        prefetch(self.base.wrapping_offset(distance));
     }
 
     /// The address of the byte at `offset`.
@@ -146,6 +136,18 @@ impl<const N: usize> PacketPrefix<N> {
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         &self.0[..len.min(N)]
     }
+}
+
+/// Prefetches the byte at `address` into the cache. Any address is valid.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint: it reads nothing and never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 #[cfg(test)]

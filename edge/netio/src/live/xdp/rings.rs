@@ -1,6 +1,7 @@
 //! The rings of an XDP socket, between the kernel and the program. One side adds entries to a ring, and the other side takes
 //! them.
 
+use crate::mapped_bytes::prefetch;
 use crate::memory::Mapping;
 use std::io;
 use std::marker::PhantomData;
@@ -104,6 +105,11 @@ impl<T: Copy> XdpRing<T> {
     pub(super) fn peek(&self, ahead: u32) -> T {
         // SAFETY: a slot inside the mapping. The kernel may write it meanwhile, and any value read is just numbers.
         unsafe { self.entry(self.next.wrapping_add(ahead)).read_volatile() }
+    }
+
+    /// Prefetches the entry of a consumed ring that is `ahead` entries after the next one.
+    pub(super) fn prefetch(&self, ahead: u32) {
+        prefetch(self.entry(self.next.wrapping_add(ahead)).cast_const().cast());
     }
 
     /// Takes the next entry from a consumed ring; one must be available. The kernel may reuse its slot after
