@@ -11,7 +11,7 @@ use crate::module::Module;
 use crate::namespace::raise_priority;
 use crate::native::{Compiler, compile_program, process_time};
 use crate::paths;
-use crate::statistics::{Action, Sample, measure_values_in_turn};
+use crate::statistics::{Action, Sample, measure_in_turn, measure_values_in_turn};
 use crate::table::Table;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         .iter()
         .map(|receiver| Box::new(move || receiver.highest_rate_without_loss()) as Action<'_>)
         .collect();
-    let highest = crate::statistics::measure_in_turn(rounds.div_ceil(2), &mut searches)?;
+    let highest = measure_in_turn(rounds.div_ceil(2), &mut searches)?;
     let mut rates =
         Table::new("receiver | highest rate without loss, packets/s | quartiles | ÷ bare loop | quartiles");
     if let Some(bare) = highest.first() {
@@ -162,21 +162,6 @@ impl Receiver {
             Self::Path => receive_path(rate, time),
             Self::Node(module) => node(module, rate, time),
         }?;
-        if std::env::var_os("XDP_DEBUG").is_some() {
-            let who = match self {
-                Self::Bare(_) => "bare",
-                Self::Path => "path",
-                Self::Node(_) => "node",
-            };
-            eprintln!(
-                "{who} {rate} sent {} received {} rate {:.0} ns {:.0}; veth {:?}",
-                outcome.sent,
-                outcome.received,
-                outcome.rate,
-                outcome.nanos_a_packet(),
-                crate::figure::network::received_counters("b")
-            );
-        }
         if outcome.received == 0 {
             return Err(LabError::NoData("no packet arrived".to_owned()));
         }
@@ -211,15 +196,9 @@ fn send(rate: u64, time: Duration) -> Result<(u64, f64), LabError> {
     std::thread::sleep(time);
     traffic.set_rate(0);
     let elapsed = begin.elapsed();
-    drop_and_count(traffic, elapsed)
-}
-
-/// Ends a sender, and returns the packets sent and the rate.
-fn drop_and_count(traffic: Traffic, elapsed: Duration) -> Result<(u64, f64), LabError> {
     // The thread may still be sending its last burst.
     std::thread::sleep(Duration::from_millis(5));
     let sent = traffic.sent();
-    drop(traffic);
     Ok((sent, sent as f64 / elapsed.as_secs_f64()))
 }
 
@@ -271,9 +250,6 @@ fn node(module: &[u8], rate: u64, time: Duration) -> Result<Outcome, LabError> {
     check_no_faults(&snapshot)?;
     let session = find_session(&snapshot, "watch");
     let received = session.map_or(0, |session| session.modules.iter().map(|module| module.packets).sum());
-    if std::env::var_os("XDP_DEBUG").is_some() {
-        eprintln!("{:?} {:?}", snapshot.interfaces, session.map(|s| s.channels.clone()));
-    }
     node.stop()?;
     Ok(Outcome { sent, received, rate, cpu })
 }
