@@ -532,8 +532,8 @@ impl NodeConfiguration {
             let is_right = queues.is_empty()
                 || is_xdp
                     && is_each_once(queues)
-                    && queues.iter().all(|queue| u32::from(*queue) < QueueSet::QUEUES_MAX);
-            let wanted = "each queue once, below 256, and needs kind = \"xdp\"";
+                    && queues.iter().all(|number| u32::from(*number) < QueueSet::QUEUES_MAX);
+            let wanted = "each number once, below 256, and needs kind = \"xdp\"";
             range(is_right, "interface", "queues", format!("{queues:?}"), wanted)?;
             let is_right = cores.len() <= 1 || is_xdp && is_each_once(cores);
             let wanted = "each core once, and several cores need kind = \"xdp\"";
@@ -629,7 +629,7 @@ mod tests {
             ("[cpu]\nreservable = 0", "`reservable` is 0"),
             (
                 "[[interface]]\nname = \"b\"\nqueues = [1]",
-                "`queues` is [1]; it must be each queue once, below 256, and needs kind = \"xdp\"",
+                "`queues` is [1]; it must be each number once, below 256, and needs kind = \"xdp\"",
             ),
             ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [256]", "`queues` is [256]"),
             ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [1, 1]", "`queues` is [1, 1]"),

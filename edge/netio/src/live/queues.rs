@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct QueueSet([u64; QueueSet::WORDS]);
 
 impl QueueSet {
-    const WORDS: usize = 4;
     /// The numbers of queues are below this one.
-    pub const QUEUES_MAX: u32 = 64 * Self::WORDS as u32;
+    pub const QUEUES_MAX: u32 = 256;
+    const WORDS: usize = Self::QUEUES_MAX as usize / 64;
 
     /// The set of these queues; `None` if one of them is not below [`QUEUES_MAX`](Self::QUEUES_MAX).
     pub fn of(queues: impl IntoIterator<Item = u32>) -> Option<Self> {
@@ -85,7 +85,7 @@ fn count(link: &KernelInterface) -> Result<u32, LiveError> {
     /// ETHTOOL_GCHANNELS.
     const GET_CHANNELS: u32 = 0x3c;
     /// SIOCETHTOOL.
-    const ETHTOOL: libc::c_ulong = 0x8946;
+    const ETHTOOL: libc::Ioctl = 0x8946;
     let failed = |error| LiveError::system(&link.name, "asking for the number of queues")(error);
     let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(failed)?;
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
@@ -94,7 +94,7 @@ fn count(link: &KernelInterface) -> Result<u32, LiveError> {
     sys::set_interface_name(&mut request, &link.name);
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
     // SAFETY: the kernel reads and writes the request and the structure it points to, both alive here.
-    let done = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), ETHTOOL as libc::Ioctl, &raw mut request) };
+    let done = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), ETHTOOL, &raw mut request) };
     match sys::checked(done) {
         Ok(_) => Ok(channels.receive.saturating_add(channels.combined).max(1)),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),

@@ -2,7 +2,7 @@
 //! modules map the packets of all queues at once.
 
 use super::frames::FramePools;
-use super::socket::{FRAMES_MIN, FrameLayout, OwningSocket, Receiving, Sending, Socket, SocketConfig};
+use super::socket::{FRAMES_MIN, FrameDivision, OwningSocket, Receiving, Sending, Socket, SocketConfig};
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::options::LiveOptions;
@@ -54,7 +54,7 @@ impl SharedFrames {
         sources: usize,
         queues: &[u32],
     ) -> Result<Option<SourceSockets>, LiveError> {
-        let layout = FrameLayout::new(link, options.ring, sources);
+        let layout = FrameDivision::new(link, options.ring, sources);
         if layout.frames_each == 0 {
             let what = "AF_XDP needs memory for packets";
             return Err(LiveError::Option { interface: link.name.clone(), what });
@@ -88,7 +88,7 @@ impl SharedFrames {
 }
 
 /// The number of entries in the rings of each of these queues, which share the frames of a source.
-fn ring_entries(layout: FrameLayout, queues: &[u32]) -> u32 {
+fn ring_entries(layout: FrameDivision, queues: &[u32]) -> u32 {
     let queues = u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
     (layout.frames_each / queues).max(FRAMES_MIN).next_power_of_two()
 }
@@ -103,7 +103,7 @@ impl XdpMemory {
         let no_memory =
             |error| LiveError::Memory { interface: link.name.clone(), size: Bytes(file_bytes as u64), error };
         let mapping = Mapping::shared(file.as_fd(), 0, file_bytes, false).map_err(no_memory)?;
-        let FrameLayout { frame_bytes, frames_each, sources } = config.layout;
+        let FrameDivision { frame_bytes, frames_each, sources } = config.layout;
         let pools = Arc::new(FramePools::new(sources, frames_each, frame_bytes));
         let window = PacketWindow::of_memory(file, mapping, PinPolicy::Frames(Arc::clone(&pools)));
         let Some(receiving) = receiving else {
@@ -114,7 +114,7 @@ impl XdpMemory {
     }
 
     /// The division of the memory into frames.
-    pub(super) fn layout(&self) -> FrameLayout {
+    pub(super) fn layout(&self) -> FrameDivision {
         self.first.layout()
     }
 }

@@ -1,6 +1,6 @@
 //! Sending of packets with AF_XDP.
 
-use super::socket::{FrameLayout, SEND_FRAMES, Sending, Socket, SocketConfig};
+use super::socket::{FrameDivision, SEND_FRAMES, Sending, Socket, SocketConfig};
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::sink::{Loss, SendRefused, SharedBytes};
@@ -33,7 +33,7 @@ impl XdpSink {
 
     /// Opens a socket that only sends, through one of the card's queues.
     pub(crate) fn open(link: &KernelInterface, queue: u32) -> Result<Self, LiveError> {
-        let layout = FrameLayout::new(link, Bytes(0), 1);
+        let layout = FrameDivision::new(link, Bytes(0), 1);
         let opened = Socket::open(link, SocketConfig { queue, zero_copy: false, layout, entries: 0 })?;
         Ok(Self::new(Arc::new(opened.socket), opened.sending, Some(queue)))
     }

@@ -23,7 +23,7 @@ const CAPABILITY: &str = "cap_net_raw";
 
 /// The division of an interface's memory into frames for received packets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FrameLayout {
+pub(super) struct FrameDivision {
     /// The length of a frame in bytes, a power of two.
     pub(super) frame_bytes: u32,
     /// The number of frames of each source of a group, a power of two; zero if the socket only sends.
@@ -32,7 +32,7 @@ pub(super) struct FrameLayout {
     pub(super) sources: u32,
 }
 
-impl FrameLayout {
+impl FrameDivision {
     pub(super) fn new(link: &KernelInterface, memory: Bytes, sources: usize) -> Self {
         let needs_long_frames = link.mtu.saturating_add(LINK_HEADER).saturating_add(HEADROOM) > 2048;
         let frame_bytes = if needs_long_frames { 4096 } else { 2048 };
@@ -61,7 +61,7 @@ impl FrameLayout {
 pub(super) struct SocketConfig {
     pub(super) queue: u32,
     pub(super) zero_copy: bool,
-    pub(super) layout: FrameLayout,
+    pub(super) layout: FrameDivision,
     /// The number of entries in each ring for receiving, a power of two.
     pub(super) entries: u32,
 }
@@ -72,7 +72,7 @@ pub(super) struct SocketConfig {
 #[derive(Debug)]
 struct Memory {
     mapping: Mapping,
-    layout: FrameLayout,
+    layout: FrameDivision,
 }
 
 /// A bound socket.
@@ -209,7 +209,7 @@ impl Socket {
     }
 
     /// The division of the memory into frames.
-    pub(super) fn layout(&self) -> FrameLayout {
+    pub(super) fn layout(&self) -> FrameDivision {
         self.memory.layout
     }
 
