@@ -16,9 +16,6 @@ pub(crate) struct MappedBytes<'a> {
     memory: PhantomData<&'a u8>,
 }
 
-/// The length of a cache line in bytes.
-const LINE: usize = 64;
-
 impl<'a> MappedBytes<'a> {
     /// Creates the value for the bytes at `base`, which are at the offsets `start..end` of the capture. The guest
     /// address of the first byte is `guest_base`.
@@ -72,8 +69,7 @@ impl<'a> MappedBytes<'a> {
     /// Copies the `wanted` bytes from `offset` on, at most `N`, into `head`; bytes behind them may be copied, too.
     /// Returns the number of wanted bytes; 0 if they are not all mapped.
     ///
-    /// Copies have a constant length if possible, which is faster. Of a short packet only the first 64 bytes are read,
-    /// as the bytes behind them may not be in the cache.
+    /// The copy has a constant length, without a branch on the packet's length, if that many bytes are mapped.
     #[inline(always)]
     pub(crate) fn peek<const N: usize>(
         &self,
@@ -83,15 +79,8 @@ impl<'a> MappedBytes<'a> {
     ) -> usize {
         let wanted = wanted.min(N);
         if self.holds(offset, offset.saturating_add(N as u64)) {
-            let first = const { if N < LINE { N } else { LINE } };
-            // SAFETY: N bytes are readable by the check above, and `head` has space for N; `first` is at most N.
-            unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), first) };
-            if wanted > first {
-                // SAFETY: as above, for the rest of the N bytes.
-                unsafe {
-                    copy_once(self.pointer_at(offset).add(first), head.0.as_mut_ptr().add(first), N - first)
-                };
-            }
+            // SAFETY: N bytes are readable by the check above, and `head` has space for N.
+            unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), N) };
             return wanted;
         }
         if !self.holds(offset, offset.saturating_add(wanted as u64)) {
@@ -100,6 +89,19 @@ impl<'a> MappedBytes<'a> {
         // SAFETY: `wanted` bytes are readable by the check above; `head` has space for N, which is at least `wanted`.
         unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), wanted) };
         wanted
+    }
+
+    /// Prefetches the cache lines that begin in the `len` bytes from `offset` on. Any range is valid. Consecutive
+    /// ranges prefetch each line once.
+    #[inline(always)]
+    pub(crate) fn prefetch_range(&self, offset: u64, len: u64) {
+        const LINE: u64 = 64;
+        let end = offset.saturating_add(len) & !(LINE - 1);
+        let mut at = offset & !(LINE - 1);
+        while at < end {
+            self.prefetch(at);
+            at += LINE;
+        }
     }
 
     /// Prefetches the byte at `offset` into the cache. Any offset is valid.

@@ -21,12 +21,10 @@ const BLOCK_BYTES: u64 = 4 << 20;
 pub(crate) const LARGE_RECORD: u64 = 256 << 10;
 
 /// The distance by which memory is prefetched ahead of the reader. The next record is found only by the header of the
-/// present one, so the loop would otherwise wait for memory at each packet and take a third longer.
+/// present one, so the loop would otherwise wait for memory at each packet and take three times the time.
 const PREFETCH_AHEAD: u64 = 4096;
-/// The most cache lines prefetched for a record. Larger records are mostly payload, whose prefetch wastes memory
-/// bandwidth.
-const PREFETCH_LINES: u64 = 8;
-const CACHE_LINE: u64 = 64;
+/// The most bytes prefetched for a record. A longer record is mostly payload, and the headers behind it come later.
+const PREFETCH_MAX: u64 = 4096;
 
 /// A block that is being filled, with a hold on its packets' memory.
 #[derive(Debug)]
@@ -198,10 +196,8 @@ impl PacketReader<'_, '_> {
                     if filling.count == BLOCK_PACKETS || (is_block_full && filling.count > 0) {
                         return FillPause::BlockFull;
                     }
-                    let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
-                    for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
-                        self.mapped.prefetch(ahead.saturating_add(CACHE_LINE * i));
-                    }
+                    self.mapped
+                        .prefetch_range(self.offset.saturating_add(PREFETCH_AHEAD), bytes.min(PREFETCH_MAX));
                     self.filling.add(&self.mapped, &mut self.counts, &record, &mut head);
                     self.filling.bytes += bytes;
                     self.offset = record.next;
