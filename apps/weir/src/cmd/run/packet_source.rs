@@ -21,6 +21,9 @@ use weir_units::{Escape as _, Nanos, Timestamp};
 /// arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
+/// The least number of sandboxes for which copying a capture file costs less than the page faults of a mapping for each.
+const COPY_SANDBOXES_MIN: usize = 3;
+
 /// Errors of opening a packet source.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketSourceError {
@@ -32,19 +35,31 @@ pub enum PacketSourceError {
     Live(#[from] LiveError),
 }
 
-/// Opens the capture or interface that the command line names. With `ends_with_reader`, a pipe is read no longer than standard output has a
-/// reader.
+/// The properties of a run that decide how its packets are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadMode {
+    /// A pipe is read no longer than standard output has a reader.
+    pub ends_with_reader: bool,
+    /// The number of sandboxes.
+    pub sandboxes: usize,
+    /// True if a module keeps packets, which is possible without limit only in a mapped file.
+    pub keeps_packets: bool,
+}
+
+/// Opens the capture or interface that the command line names.
 pub fn open(
     args: &Run,
     captures: &[PathBuf],
     interrupted: &Arc<AtomicBool>,
-    ends_with_reader: bool,
+    mode: ReadMode,
 ) -> Result<PacketSource, PacketSourceError> {
     // Without a descriptor for it, the end of the reader is noticed at the next packet.
     let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
     let options = CaptureOptions {
         is_interrupted: Arc::clone(interrupted),
-        output: ends_with_reader.then(output).flatten(),
+        output: mode.ends_with_reader.then(output).flatten(),
+        copy: captures.len() <= 1 && mode.sandboxes >= COPY_SANDBOXES_MIN && !mode.keeps_packets,
+        decompression_thread: captures.len() <= 1,
         ..CaptureOptions::default()
     };
     let capture = match (&args.interface, captures) {

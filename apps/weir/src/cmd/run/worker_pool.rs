@@ -62,7 +62,18 @@ struct State {
     is_strict: bool,
     /// Interrupts a blocked read.
     interrupted: Arc<AtomicBool>,
+    /// The number of threads that wait for a job.
+    waiting: usize,
     panicked: bool,
+}
+
+/// The kind of a job that can be done now.
+#[derive(Clone, Copy, Debug)]
+enum NextJob {
+    Read,
+    /// Processing the next task with the instance of this index.
+    Process(usize),
+    Collect,
 }
 
 /// A job of a thread, with the part of the state that it needs.
@@ -93,6 +104,7 @@ impl WorkerPool {
             error: faulty.map(WorkerPoolError::Fault),
             is_strict,
             interrupted,
+            waiting: 0,
             panicked: false,
         });
         let wake = Condvar::new();
@@ -122,15 +134,20 @@ fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
         if guard.panicked || guard.is_finished() {
             break;
         }
-        let Some(job) = guard.choose() else {
+        let Some(job) = guard.take_job() else {
+            guard.waiting += 1;
             guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard.waiting -= 1;
             continue;
         };
+        // Waking costs a system call, so a thread wakes one other if there is a job for it. That one does the same.
+        if guard.waiting > 0 && guard.next_job().is_some() {
+            wake.notify_one();
+        }
         drop(guard);
         let done = job.perform();
         guard = lock(state);
         guard.put_back(done);
-        wake.notify_all();
     }
     drop(guard);
     wake.notify_all();
@@ -206,24 +223,34 @@ impl State {
         self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
     }
 
-    /// Chooses the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
-    fn choose(&mut self) -> Option<Job> {
-        if let Some(front) = self.tasks.front()
-            && front.is_done()
-            && let Some(collector) = self.collector.take()
-        {
-            return Some(Job::Collect(collector, Arc::clone(front)));
+    /// Returns the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
+    fn next_job(&self) -> Option<NextJob> {
+        if self.collector.is_some() && self.tasks.front().is_some_and(|front| front.is_done()) {
+            return Some(NextJob::Collect);
         }
         let end = self.first + self.tasks.len() as u64;
         let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < end);
-        if let Some(index) = ready.min_by_key(|&i| self.next[i])
-            && let Some(shard) = self.shards[index].take()
-        {
-            let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
-            return Some(Job::Process(index, shard, Arc::clone(&self.tasks[distance])));
+        if let Some(index) = ready.min_by_key(|&i| self.next[i]) {
+            return Some(NextJob::Process(index));
         }
         let may_read = !self.source_ended && !self.source_blocked && self.tasks.len() < BLOCKS_MAX;
-        self.source.take_if(|_| may_read).map(Job::Read)
+        (may_read && self.source.is_some()).then_some(NextJob::Read)
+    }
+
+    /// Takes the most urgent job, with the part of the state that it needs.
+    fn take_job(&mut self) -> Option<Job> {
+        match self.next_job()? {
+            NextJob::Collect => {
+                let front = Arc::clone(self.tasks.front()?);
+                self.collector.take().map(|collector| Job::Collect(collector, front))
+            }
+            NextJob::Process(index) => {
+                let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
+                let task = Arc::clone(self.tasks.get(distance)?);
+                self.shards[index].take().map(|shard| Job::Process(index, shard, task))
+            }
+            NextJob::Read => self.source.take().map(Job::Read),
+        }
     }
 
     /// Puts back the part of the state that a job needed, and handles the result of the job.
