@@ -9,12 +9,16 @@ use super::collector::{CollectError, Collector};
 use super::shard::Shard;
 use super::source::{RunSource, SourceError};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_datapath::driver::BatchError;
 
 /// Maximum number of blocks in flight; it bounds the memory for results that are not written yet.
 const BLOCKS_MAX: usize = 8;
+
+/// The number of times that a thread without a job looks for one before it sleeps: some 20 µs, about the time of waking a thread
+/// on a virtual machine.
+const SPINS_MAX: u32 = 500;
 
 /// Errors that end a run early; the first one is reported.
 #[derive(Debug, thiserror::Error)]
@@ -107,15 +111,18 @@ impl WorkerPool {
             waiting: 0,
             panicked: false,
         });
-        let wake = Condvar::new();
+        let (wake, changes) = (Condvar::new(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 1..jobs {
                 // Fewer threads produce the same results.
-                if std::thread::Builder::new().spawn_scoped(scope, || run_jobs(&state, &wake)).is_err() {
+                if std::thread::Builder::new()
+                    .spawn_scoped(scope, || run_jobs(&state, &wake, &changes))
+                    .is_err()
+                {
                     break;
                 }
             }
-            run_jobs(&state, &wake);
+            run_jobs(&state, &wake, &changes);
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let shards = state.shards.into_iter().flatten().map(|shard| *shard).collect();
@@ -127,7 +134,7 @@ impl WorkerPool {
 }
 
 /// Takes and performs jobs until the run is finished.
-fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
+fn run_jobs(state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
     loop {
@@ -135,9 +142,7 @@ fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
             break;
         }
         let Some(job) = guard.take_job() else {
-            guard.waiting += 1;
-            guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-            guard.waiting -= 1;
+            guard = await_change(guard, state, wake, changes);
             continue;
         };
         // Waking costs a system call, so a thread wakes one other if there is a job for it. That one does the same.
@@ -148,10 +153,37 @@ fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
         let done = job.perform();
         guard = lock(state);
         guard.put_back(done);
+        changes.fetch_add(1, Ordering::Relaxed);
     }
     drop(guard);
     wake.notify_all();
     std::mem::forget(on_panic);
+}
+
+/// Waits until another thread has put back the result of a job. Jobs take microseconds, so a thread first looks for the change
+/// without sleeping.
+fn await_change<'a>(
+    mut guard: MutexGuard<'a, State>,
+    state: &'a Mutex<State>,
+    wake: &Condvar,
+    changes: &AtomicU64,
+) -> MutexGuard<'a, State> {
+    let seen = changes.load(Ordering::Relaxed);
+    drop(guard);
+    for _ in 0..SPINS_MAX {
+        if changes.load(Ordering::Relaxed) != seen {
+            return lock(state);
+        }
+        std::hint::spin_loop();
+    }
+    guard = lock(state);
+    // `changes` is changed under the lock only, so no change is missed.
+    if changes.load(Ordering::Relaxed) == seen && !guard.panicked {
+        guard.waiting += 1;
+        guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        guard.waiting -= 1;
+    }
+    guard
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
