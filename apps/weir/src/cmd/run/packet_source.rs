@@ -24,6 +24,10 @@ const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 /// The least number of sandboxes for which copying a capture file costs less than the page faults of a mapping for each.
 const COPY_SANDBOXES_MIN: usize = 3;
 
+/// The least length of a file that is copied. A module can read all of the memory for the copies, so that memory must not be
+/// larger than the file, all of which it could read if it were mapped.
+const COPY_BYTES_MIN: u64 = 64 << 20;
+
 /// Errors of opening a packet source.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketSourceError {
@@ -58,7 +62,7 @@ pub fn open(
     let options = CaptureOptions {
         is_interrupted: Arc::clone(interrupted),
         output: mode.ends_with_reader.then(output).flatten(),
-        copy: captures.len() <= 1 && mode.sandboxes >= COPY_SANDBOXES_MIN && !mode.keeps_packets,
+        copy: mode.sandboxes >= COPY_SANDBOXES_MIN && !mode.keeps_packets && is_one_large_file(captures),
         decompression_thread: captures.len() <= 1,
         ..CaptureOptions::default()
     };
@@ -78,6 +82,12 @@ pub fn open(
         (None, several) => Capture::open_merged(several, options)?,
     };
     Ok(PacketSource::Capture(Box::new(capture)))
+}
+
+/// Returns true for one regular file of at least [`COPY_BYTES_MIN`].
+fn is_one_large_file(captures: &[PathBuf]) -> bool {
+    let [path] = captures else { return false };
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() >= COPY_BYTES_MIN)
 }
 
 /// Polls the source until it returns something other than an event. Events of an interface are printed to standard error.
