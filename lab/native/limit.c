@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * limit FILE: the minimal cost of counting SYN packets in a pcap file. It maps the file, walks over the records, and tests the flag. It
+ * limit FILE [populate]: the minimal cost of counting SYN packets in a pcap file. It maps the file, walks over the records, and tests the flag. It
  * checks only that records end inside the file, and counts neither packets with VLAN tags nor IPv6.
+ * With `populate`, the kernel maps all pages at once (MAP_POPULATE), without a page fault for each few.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,13 +19,13 @@ enum { FILE_HEADER = 24, RECORD_HEADER = 16, ETHERNET = 14, IPV4_MIN = 20, TCP_M
 int main(int argc, char **argv)
 {
     struct stat status;
-    const int fd = argc == 2 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
+    const int fd = argc == 2 || argc == 3 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0 || fstat(fd, &status) != 0 || status.st_size < FILE_HEADER) {
-        fprintf(stderr, "usage: limit FILE.pcap\n");
+        fprintf(stderr, "usage: limit FILE.pcap [populate]\n");
         return 2;
     }
     const size_t len = (size_t)status.st_size;
-    const uint8_t *file = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    const uint8_t *file = mmap(NULL, len, PROT_READ, MAP_SHARED | (argc == 3 ? MAP_POPULATE : 0), fd, 0);
     if (file == MAP_FAILED) {
         perror(argv[1]);
         return 1;

@@ -9,9 +9,9 @@ use crate::module::Module;
 use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
-    analysis, authorising, demultiplexing, durable, floods, handshake, idle, live, looped, machine, memory,
-    namespace, paths, price, processes, ratios, rows, run, scheduling, session, shares, start, suspending,
-    versus, views, xdp,
+    analysis, authorising, demultiplexing, durable, floods, handshake, idle, imix, live, looped, machine,
+    memory, namespace, paths, price, processes, ratios, rows, run, scheduling, session, shares, start,
+    suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -35,7 +35,7 @@ struct Cli {
     /// Trace, a classic pcap file [default: a mixed one beside the repository, else the sample capture]
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Large capture for whole runs; made by repeating the trace if it does not exist
+    /// Large capture for whole runs [default: a generated one for `run` and `memory`, the repeated trace for `rows`]
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
     /// Earlier build of `weir` for `versus`, in its own checkout; the `bench` in its folder counts instructions
@@ -88,10 +88,10 @@ const PARTS: &[Part] = &[
         instructions::table(&bench.modules, &bench.trace, COUNTED)
     }),
     part("run", "Whole runs against a bare loop and tcpdump", (3, 9), |bench, rounds| {
-        run::tables(&bench.big()?, &bench.shipped, rounds)
+        run::tables(&bench.mixed()?, rounds)
     }),
     part("memory", "Memory of whole runs", (1, 1), |bench, _| {
-        memory::table(&bench.trace, &bench.big()?, &bench.shipped)
+        memory::table(&bench.trace, &bench.mixed()?, &bench.shipped)
     }),
     part("start", "From start to first packet", (5, 20), |bench, rounds| {
         start::table(&bench.shipped, rounds)
@@ -149,7 +149,7 @@ fn parts() -> PossibleValuesParser {
     let others = [
         (ALL, "All parts"),
         (VERSUS, "An earlier weir (`--old`) against this one; part of `all` if `--old` is given"),
-        (MAKE_BIG, "Make the large capture"),
+        (MAKE_BIG, "Make the large captures"),
     ];
     let all = PARTS.iter().map(|part| (part.name, part.about)).chain(others);
     all.map(|(name, about)| PossibleValue::new(name).help(about)).collect::<Vec<_>>().into()
@@ -217,6 +217,7 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
     }
     if wants(MAKE_BIG) {
         bench.big()?;
+        bench.mixed()?;
     }
     let mut slower = Vec::new();
     if wants(VERSUS) || wants(ALL) && cli.old.is_some() {
@@ -267,6 +268,11 @@ impl<'a> Bench<'a> {
             Some(big) => looped::make_if_missing(&self.source, big, BIG_PACKETS).map(|()| big.clone()),
             None => looped::make_in_scratch(&self.source, "big", BIG_PACKETS),
         }
+    }
+
+    /// The large capture with the Internet mix of packet lengths, unless `--big` gives another one.
+    fn mixed(&self) -> Result<PathBuf, LabError> {
+        if self.cli.big.is_some() { self.big() } else { imix::make_if_missing() }
     }
 
     /// Measures a part by running this program again in a new network namespace. Returns the output.

@@ -24,6 +24,7 @@ mod floods;
 pub mod fuel_meter;
 mod handshake;
 mod idle;
+mod imix;
 pub mod instructions;
 mod live;
 mod looped;

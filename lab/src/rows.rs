@@ -28,7 +28,7 @@ pub fn tables(capture: &Path, rounds: usize) -> Result<String, LabError> {
 }
 
 fn command(capture: &Path) -> Result<Command, LabError> {
-    let mut command = run::weir_run(capture)?;
+    let mut command = run::weir_run(capture, 1)?;
     command.args(["-m", MODULE, "--stream", STREAM]);
     Ok(command)
 }

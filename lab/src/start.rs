@@ -29,7 +29,7 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
                 let _ = std::fs::remove_dir_all(&cache);
             }
             std::fs::create_dir_all(&cache).map_err(LabError::file(&cache))?;
-            let mut command = run::weir_run(capture)?;
+            let mut command = run::weir_run(capture, 1)?;
             command.args(chosen.iter().flat_map(|module| ["-m", module])).env("XDG_CACHE_HOME", &cache);
             Ok(run_measured(&mut command)?.wall.as_secs_f64() * 1e3)
         }));

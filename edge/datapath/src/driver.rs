@@ -5,10 +5,15 @@ use crate::clock::ClockReading;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use weir_abi::ARENA_BASE;
 use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard};
 use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, ModuleEvent, NotPinned, Pinned};
 use weir_units::{Nanos, Timestamp};
+
+/// The number of bytes of a capture file whose pages are given back at once, after their packets were processed.
+const RELEASE_BYTES: usize = 4 << 20;
 
 /// The reason why packets could not be passed to a sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,10 @@ pub trait Sandbox {
     /// [`BatchError`] if the window cannot be mapped or watched.
     fn map_window(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError>;
 
+    /// Gives back the pages of a part of the mapped window, which stays readable. `part` is in bytes from the window's
+    /// beginning. Does nothing if the sandbox does not support it.
+    fn release_packets(&mut self, _part: Range<usize>) {}
+
     /// Calls [`Instance::begin`] or its remote counterpart.
     fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep;
 
@@ -78,6 +87,10 @@ impl Sandbox for Instance {
         let memory = Arc::clone(window);
         self.set_packet_pinner(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
         Ok(Some(weir_netio::watch(addresses, window)?))
+    }
+
+    fn release_packets(&mut self, part: Range<usize>) {
+        Self::release_packets(self, part);
     }
 
     fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
@@ -111,6 +124,8 @@ pub struct BatchDriver<S = Instance> {
     // Declared before `instance`, so it is dropped first: addresses must not be watched after the sandbox has
     // unmapped them.
     window: Option<(Arc<PacketWindow>, Option<WatchGuard>)>,
+    /// The number of bytes at the beginning of the window whose pages were given back.
+    released: usize,
     /// The sandbox.
     pub instance: S,
     /// The ring whose descriptors are mapped; `None` if the last mapping failed, so that the module has no descriptors.
@@ -136,7 +151,17 @@ impl<S: Sandbox> BatchDriver<S> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (PacketClock::new(tick), VecDeque::new());
         let ring = Some(ring.clone());
-        Ok(Self { window: None, instance, ring, clock, calls, block: None, dropped: 0, skipped: 0 })
+        Ok(Self {
+            window: None,
+            released: 0,
+            instance,
+            ring,
+            clock,
+            calls,
+            block: None,
+            dropped: 0,
+            skipped: 0,
+        })
     }
 
     /// Returns true if the module read zeros in place of bytes that the capture file lost while it was mapped.
@@ -155,6 +180,7 @@ impl<S: Sandbox> BatchDriver<S> {
         }
         let window = block.window();
         if self.window.as_ref().is_some_and(|(mapped, _)| mapped.id() == window.id()) {
+            self.release_before(block);
             return Ok(());
         }
         // `map_window` unmaps the old window. The watch of the old window must end before that, and its memory must
@@ -162,7 +188,22 @@ impl<S: Sandbox> BatchDriver<S> {
         let _mapped = self.window.take().map(|(window, _)| window);
         let guard = self.instance.map_window(window)?;
         self.window = Some((Arc::clone(window), guard));
+        self.released = 0;
         Ok(())
+    }
+
+    /// Gives back the mapped pages of a capture file before a block, once there are many. Otherwise each sandbox would
+    /// keep the whole file resident.
+    fn release_before(&mut self, block: &Block) {
+        if !block.window().is_on_disk() {
+            return;
+        }
+        let Some(first) = block.descriptors().first() else { return };
+        let start = usize::try_from(first.data.saturating_sub(ARENA_BASE)).unwrap_or(0);
+        if start.saturating_sub(self.released) >= RELEASE_BYTES {
+            self.instance.release_packets(self.released..start);
+            self.released = start;
+        }
     }
 
     /// The monotonic time at which the next tick is due. `None` if the module has no ticks, or no packet has come

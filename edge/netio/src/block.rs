@@ -194,24 +194,40 @@ impl Block {
     /// The number of packets at the beginning of the block whose bytes are all in the file now. It is less than
     /// [`len`](Self::len) after a mapped file has lost bytes; the bytes of the other packets may then read as zeros.
     pub fn intact(&self) -> usize {
-        let Some(end) = self.window.complete_end() else { return self.len() };
-        let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
-        if last.is_none_or(|last| last <= end) {
-            return self.len();
-        }
-        self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
+        self.window.complete_end().map_or(self.len(), |end| self.intact_before(end))
     }
 
     /// Returns true if one of packets `from..to` has bytes in the file's last page, and the file no longer has all of
     /// that page. The missing part reads as zeros without a fault, so such reads are not recorded.
     pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
-        let Some(end) = self.window.complete_end() else { return false };
+        self.window.complete_end().is_some_and(|end| self.touches_page_behind(end, from, to))
+    }
+
+    /// The number of the first `processed` packets that are [intact](Self::intact), and true if one of the others
+    /// [touches the last page](Self::touches_last_page). Asks the system once for both.
+    pub fn intact_of(&self, processed: usize) -> (usize, bool) {
+        let Some(end) = self.window.complete_end() else { return (processed.min(self.len()), false) };
+        let intact = self.intact_before(end).min(processed);
+        (intact, self.touches_page_behind(end, intact, processed))
+    }
+
+    /// Returns true if one of packets `from..to` has bytes between `end` and the next page.
+    fn touches_page_behind(&self, end: u64, from: usize, to: usize) -> bool {
         let last_page = end..end.next_multiple_of(page_bytes());
         let packets = self.descriptors().get(from..to).unwrap_or_default();
         packets
             .iter()
             .map(|descriptor| self.file_range(descriptor))
             .any(|range| range.start < last_page.end && range.end > last_page.start)
+    }
+
+    /// The number of packets at the beginning of the block that are in the first `end` bytes of the window's file.
+    fn intact_before(&self, end: u64) -> usize {
+        let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
+        if last.is_none_or(|last| last <= end) {
+            return self.len();
+        }
+        self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
     }
 
     /// The byte range of a packet in the window's file.

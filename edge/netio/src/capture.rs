@@ -179,7 +179,7 @@ impl Capture {
         while !self.ended {
             let Some(filling) = &mut self.filling else { return true };
             if let CaptureSource::File(file) = &mut self.source {
-                file.populate_ahead(self.offset);
+                file.release_behind(self.offset);
             }
             let count = filling.count;
             let mapped = match &self.source {

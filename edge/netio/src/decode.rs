@@ -2,7 +2,9 @@
 
 use crate::gzip::Members;
 use crate::merge::MergedCaptures;
+use crate::open::PositionedReader;
 use crate::pipe::Pipe;
+use crate::read_ahead::ReadAhead;
 use crate::totals::EndReason;
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -40,6 +42,7 @@ impl Compression {
 /// The source of a stream's bytes.
 pub(crate) enum ByteSource {
     File(File),
+    Positioned(PositionedReader<File>),
     Pipe(Pipe),
     Memory(Cursor<Vec<u8>>),
     Merge(Box<MergedCaptures>),
@@ -49,6 +52,7 @@ impl Read for ByteSource {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read(to),
+            Self::Positioned(file) => file.read(to),
             Self::Pipe(pipe) => pipe.read(to),
             Self::Memory(bytes) => bytes.read(to),
             Self::Merge(captures) => captures.read(to),
@@ -99,8 +103,9 @@ pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usiz
 }
 
 impl Decoded {
-    /// Reads the first bytes of the source, and sets up the decompression that they indicate.
-    pub(crate) fn new(mut source: ByteSource) -> io::Result<Self> {
+    /// Reads the first bytes of the source, and sets up the decompression that they indicate, in a thread of its own if
+    /// `in_thread` is true.
+    pub(crate) fn new(mut source: ByteSource, in_thread: bool) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
         let len = read_up_to(&mut source, &mut start)?;
         let bytes_read = Arc::new(AtomicU64::new(0));
@@ -108,10 +113,11 @@ impl Decoded {
         let counted = Counted { inner: all, bytes_read: Arc::clone(&bytes_read) };
         let buffered = |counted| BufReader::with_capacity(BUFFER_BYTES, counted);
         let reader: Box<dyn Read + Send> = match Compression::recognise(&start[..len]) {
-            Compression::None => Box::new(counted),
+            Compression::None => return Ok(Self { reader: Box::new(counted), bytes_read }),
             Compression::Gzip => Box::new(Members::new(buffered(counted))),
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered(counted))?),
         };
+        let reader = if in_thread { ReadAhead::start(reader) } else { reader };
         Ok(Self { reader, bytes_read })
     }
 

@@ -11,7 +11,7 @@
 //! - A plain file needs no arena: a window is a mapped range of the file. Packets are not copied, except that the
 //!   classifier reads the first [`weir_wire::PEEK`] bytes of each packet once, into trusted memory.
 //! - Other captures are read or decompressed into an *arena*, a sealed memory file. Each block holds some of its
-//!   chunks.
+//!   chunks. So is a plain file with [`CaptureOptions::copy`].
 //!
 //! The boundaries of blocks depend only on the packets and, in a large file, on the size of its windows. They do not
 //! depend on compression or timing.
@@ -69,6 +69,7 @@ mod pin;
 mod pipe;
 mod queue_memory;
 mod quota;
+mod read_ahead;
 mod reader;
 mod ring;
 mod selection;

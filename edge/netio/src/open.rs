@@ -11,6 +11,7 @@ use crate::pipe::{Interruption, Pipe, PipeLull, PipeMode};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
 use crate::totals::{EndReason, PacketCounts, Truncation};
+use std::borrow::Borrow;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,6 +39,12 @@ pub struct CaptureOptions {
     pub window: Bytes,
     /// True to read files as streams, through an arena.
     pub stream: bool,
+    /// True to copy a plain file into an arena with read(2) instead of mapping it. Each sandbox that maps a file has page
+    /// faults of its own, so for several sandboxes one copy costs less. The packets, and the reports of a file that is
+    /// cut short meanwhile, are the same. Only packets of a mapped file can be pinned without limit.
+    pub copy: bool,
+    /// True to decompress a file in a thread of its own.
+    pub decompression_thread: bool,
     /// Set to true when the program is to end. A pipe is then read for two more seconds, in which its writer may end too,
     /// and counts as ended after that. Other captures ignore the value: their caller stops to read blocks.
     pub is_interrupted: Arc<AtomicBool>,
@@ -48,7 +55,14 @@ pub struct CaptureOptions {
 
 impl Default for CaptureOptions {
     fn default() -> Self {
-        Self { window: Bytes(WINDOW_BYTES), stream: false, is_interrupted: Arc::default(), output: None }
+        Self {
+            window: Bytes(WINDOW_BYTES),
+            stream: false,
+            copy: false,
+            decompression_thread: false,
+            is_interrupted: Arc::default(),
+            output: None,
+        }
     }
 }
 
@@ -88,7 +102,8 @@ impl Capture {
             }
             CaptureInput::Bytes(bytes) if options.stream => {
                 let total = Some(Bytes(bytes.len() as u64));
-                Self::open_stream(SourceName::Memory, ByteSource::Memory(std::io::Cursor::new(bytes)), total)
+                let source = ByteSource::Memory(std::io::Cursor::new(bytes));
+                Self::open_stream(SourceName::Memory, source, total, StreamOptions::default())
             }
             CaptureInput::Bytes(bytes) => {
                 let size = Bytes(bytes.len() as u64);
@@ -107,7 +122,8 @@ impl Capture {
     pub fn open_merged(paths: &[PathBuf], options: CaptureOptions) -> Result<Capture, OpenError> {
         let MergePlan { stream, state, total, identities } = MergePlan::new(paths, options)?;
         let name = SourceName::Merged(paths.len());
-        let capture = Self::open_stream(name, ByteSource::Merge(Box::new(stream)), Some(total))?;
+        let source = ByteSource::Merge(Box::new(stream));
+        let capture = Self::open_stream(name, source, Some(total), StreamOptions::default())?;
         Ok(Self { merge: Some(state), identities, ..capture })
     }
 
@@ -138,7 +154,7 @@ impl Capture {
         let is_output_closed = Arc::clone(&interruption.is_output_closed);
         let pipe_lull = PipeLull::new(&file).map_err(refused)?;
         let pipe = ByteSource::Pipe(Pipe::new(file, pipe_mode, interruption));
-        match Self::open_stream(name.clone(), pipe, None) {
+        match Self::open_stream(name.clone(), pipe, None, StreamOptions::default()) {
             Err(_) if is_output_closed.load(Ordering::Relaxed) => Err(OpenError::OutputClosed { file: name }),
             Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
             capture => Ok(Self { pipe_cut: Some(cut), pipe_lull: Some(pipe_lull), ..capture? }),
@@ -157,22 +173,35 @@ impl Capture {
             return Err(OpenError::Empty { file: name });
         }
         let mut start = [0; HEADER_BYTES];
-        let len =
-            read_up_to(&mut PositionedReader { file: &file, offset: 0 }, &mut start).map_err(refused)?;
+        let len = read_up_to(&mut PositionedReader { file: &file, offset: 0, end: size }, &mut start)
+            .map_err(refused)?;
         let start = &start[..len];
         if options.stream || Compression::recognise(&start[..len.min(MAGIC_BYTES)]) != Compression::None {
-            return Self::open_stream(name, ByteSource::File(file), Some(Bytes(size)));
+            let options =
+                StreamOptions { decompression_thread: options.decompression_thread, expected_end: None };
+            return Self::open_stream(name, ByteSource::File(file), Some(Bytes(size)), options);
+        }
+        if options.copy {
+            let source = ByteSource::Positioned(PositionedReader { file, offset: 0, end: size });
+            let options = StreamOptions { expected_end: Some(size), ..StreamOptions::default() };
+            return Self::open_stream(name, source, Some(Bytes(size)), options);
         }
         let (format, offset) = AnyFormat::recognise(start, &name)?;
         let source = CaptureSource::File(MappedFile::new(name.clone(), file, size, options.window));
         Self::new(name, format, source, offset, Some(Bytes(size)))
     }
 
-    fn open_stream(name: SourceName, source: ByteSource, total: Option<Bytes>) -> Result<Capture, OpenError> {
-        let input = Decoded::new(source).map_err(|error| OpenError::Open { file: name.clone(), error })?;
+    fn open_stream(
+        name: SourceName,
+        source: ByteSource,
+        total: Option<Bytes>,
+        options: StreamOptions,
+    ) -> Result<Capture, OpenError> {
+        let input = Decoded::new(source, options.decompression_thread)
+            .map_err(|error| OpenError::Open { file: name.clone(), error })?;
         let size = Bytes(ARENA_BYTES as u64);
         let arena = Arena::new().map_err(|error| OpenError::Memory { size, error })?;
-        let mut stream = CaptureStream::new(name.clone(), input, arena);
+        let mut stream = CaptureStream::new(name.clone(), input, arena, options.expected_end);
         let mut start = [0; HEADER_BYTES];
         let mut len = HEADER_BYTES;
         // A header that is too short is reported by `recognise` below, with a better message.
@@ -221,15 +250,27 @@ impl Capture {
     }
 }
 
-/// A reader of a file that does not move the file's position, which other processes may share.
-struct PositionedReader<'a> {
-    file: &'a File,
-    offset: u64,
+/// The properties of a stream that depend on its source.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamOptions {
+    decompression_thread: bool,
+    /// The length that the stream has unless its file is cut short; `None` if it is not known.
+    expected_end: Option<u64>,
 }
 
-impl Read for PositionedReader<'_> {
+/// A reader of a file up to `end` that does not move the file's position, which other processes may share.
+#[derive(Debug)]
+pub(crate) struct PositionedReader<F> {
+    file: F,
+    offset: u64,
+    end: u64,
+}
+
+impl<F: Borrow<File>> Read for PositionedReader<F> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.file.read_at(to, self.offset)?;
+        let rest = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let len = to.len().min(rest);
+        let read = self.file.borrow().read_at(&mut to[..len], self.offset)?;
         self.offset += read as u64;
         Ok(read)
     }

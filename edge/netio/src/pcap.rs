@@ -40,6 +40,13 @@ fn word<const BIG: bool>(four: [u8; 4]) -> u32 {
     if BIG { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) }
 }
 
+/// The two numbers of 32 bits whose bytes were read as one little-endian number, the first in its lower half.
+#[inline(always)]
+fn halves<const BIG: bool>(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    (self::word::<BIG>([a, b, c, d]), self::word::<BIG>([e, f, g, h]))
+}
+
 impl<const BIG: bool> Pcap<BIG> {
     /// Parses the file header in `start`, which begins with a magic number of this byte order.
     pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<(Self, u64), OpenError> {
@@ -78,11 +85,10 @@ impl<const BIG: bool> CaptureFormat for Pcap<BIG> {
     #[inline(always)]
     fn step(&mut self, mapped: &MappedBytes<'_>, offset: u64) -> FormatStep {
         let data = offset.saturating_add(RECORD_HEADER);
-        let Some(header) = mapped.read::<16>(offset) else { return FormatStep::More(data) };
-        let [s0, s1, s2, s3, f0, f1, f2, f3, a0, a1, a2, a3, b0, b1, b2, b3] = header;
-        let seconds = u64::from(word::<BIG>([s0, s1, s2, s3]));
-        let fraction = u64::from(word::<BIG>([f0, f1, f2, f3]));
-        let (first, second) = (word::<BIG>([a0, a1, a2, a3]), word::<BIG>([b0, b1, b2, b3]));
+        let Some([times, lengths]) = mapped.read_words(offset) else { return FormatStep::More(data) };
+        let (seconds, fraction) = halves::<BIG>(times);
+        let (first, second) = halves::<BIG>(lengths);
+        let (seconds, fraction) = (u64::from(seconds), u64::from(fraction));
         let swapped = match self.lengths {
             Lengths::CapturedFirst => false,
             Lengths::WireFirst => true,

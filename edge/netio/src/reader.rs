@@ -5,7 +5,7 @@ use crate::arena::Hold;
 use crate::block::{BATCHES, Block, MemoryHold};
 use crate::checksum::{ChecksumStatus, Checksums};
 use crate::format::{CaptureFormat, CaptureRecord, FormatStep};
-use crate::mapped_bytes::{MappedBytes, PacketPrefix};
+use crate::mapped_bytes::{MappedBytes, PREFETCH_BYTES, PacketPrefix};
 use crate::ring::Slot;
 use crate::totals::{EndReason, PacketCounts};
 use crate::window::PacketWindow;
@@ -21,12 +21,8 @@ const BLOCK_BYTES: u64 = 4 << 20;
 pub(crate) const LARGE_RECORD: u64 = 256 << 10;
 
 /// The distance by which memory is prefetched ahead of the reader. The next record is found only by the header of the
-/// present one, so the loop would otherwise wait for memory at each packet and take a third longer.
+/// present one, so the loop would otherwise wait for memory at each packet and take three times the time.
 const PREFETCH_AHEAD: u64 = 4096;
-/// The most cache lines prefetched for a record. Larger records are mostly payload, whose prefetch wastes memory
-/// bandwidth.
-const PREFETCH_LINES: u64 = 8;
-const CACHE_LINE: u64 = 64;
 
 /// A block that is being filled, with a hold on its packets' memory.
 #[derive(Debug)]
@@ -195,6 +191,8 @@ impl PacketReader<'_, '_> {
     /// Reads records until another action is needed.
     pub(crate) fn read<F: CaptureFormat>(&mut self, format: &mut F) -> FillPause {
         let mut head = PacketPrefix::<PEEK>::new();
+        // An earlier call has prefetched what comes before.
+        let mut prefetched = self.offset.saturating_add(PREFETCH_AHEAD);
         loop {
             match format.step(&self.mapped, self.offset) {
                 FormatStep::Packet(record) => {
@@ -205,9 +203,11 @@ impl PacketReader<'_, '_> {
                     if filling.count == BLOCK_PACKETS || (is_block_full && filling.count > 0) {
                         return FillPause::BlockFull;
                     }
-                    let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
-                    for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
-                        self.mapped.prefetch(ahead.saturating_add(CACHE_LINE * i));
+                    // Each piece is prefetched once. The part of a long record that is behind already is left out.
+                    prefetched = prefetched.max(self.offset);
+                    while prefetched < self.offset.saturating_add(PREFETCH_AHEAD) {
+                        self.mapped.prefetch_piece(prefetched);
+                        prefetched = prefetched.saturating_add(PREFETCH_BYTES);
                     }
                     self.filling.add(&self.mapped, &mut self.counts, &record, &mut head);
                     self.filling.bytes += bytes;

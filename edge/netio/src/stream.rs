@@ -11,6 +11,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
 
+/// The most bytes of one read, so that they are still in the CPU's cache when their packets are processed.
+const READ_BYTES_MAX: usize = 256 << 10;
+
 /// A stream of capture bytes. The arena holds the part that is being read.
 ///
 /// Records are parsed in place. A record that does not end inside the present chunks is moved to the beginning of
@@ -27,15 +30,17 @@ pub(crate) struct CaptureStream {
     start: u64,
     /// The number of bytes read into `chunks` so far.
     filled: usize,
+    /// The length that the stream has unless its file is cut short; `None` if it is not known.
+    expected_end: Option<u64>,
     /// Set once the stream has ended. The inner reason is `None` at the regular end.
     ended: Option<Option<EndReason>>,
 }
 
 impl CaptureStream {
-    pub(crate) fn new(name: SourceName, input: Decoded, arena: Arena) -> Self {
+    pub(crate) fn new(name: SourceName, input: Decoded, arena: Arena, expected_end: Option<u64>) -> Self {
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
-        Self { name, input, arena, chunks: 0..1, hold, start: 0, filled: 0, ended: None }
+        Self { name, input, arena, chunks: 0..1, hold, start: 0, filled: 0, expected_end, ended: None }
     }
 
     pub(crate) fn window(&self) -> &Arc<PacketWindow> {
@@ -91,19 +96,26 @@ impl CaptureStream {
         }
     }
 
-    /// Reads bytes into the rest of the present chunks.
+    /// Reads some bytes into the rest of the present chunks.
     fn fill(&mut self) -> Result<(), CaptureReadError> {
-        let room = self.chunks.len() * CHUNK_BYTES - self.filled;
-        // SAFETY: the rest of the held chunks, inside the mapping. Blocks and `MappedBytes` read only bytes below
+        let room = (self.chunks.len() * CHUNK_BYTES - self.filled).min(READ_BYTES_MAX);
+        // SAFETY: a part of the rest of the held chunks, inside the mapping. Blocks and `MappedBytes` read only bytes below
         // `filled`, and no `MappedBytes` is alive while `self` is borrowed mutably. A memory file's bytes are
         // initialised.
         let rest = unsafe {
             std::slice::from_raw_parts_mut(self.arena.address(self.chunks.start).add(self.filled), room)
         };
         match self.input.read(rest) {
-            Ok(0) => self.ended = Some(None),
+            Ok(0) => {
+                let is_short = self.expected_end.is_some_and(|expected| self.end() < expected);
+                self.ended = Some(is_short.then_some(EndReason::Lost));
+            }
             Ok(read) => self.filled += read.min(room),
             Err(StreamEnd::Data(reason)) => self.ended = Some(Some(reason)),
+            // A mapped file that becomes unreadable ends there, too.
+            Err(StreamEnd::Io(_)) if self.expected_end.is_some() => {
+                self.ended = Some(Some(EndReason::Lost));
+            }
             Err(StreamEnd::Io(error)) => {
                 return Err(CaptureReadError::Io { file: self.name.clone(), offset: self.end(), error });
             }

@@ -65,6 +65,50 @@ fn a_file_that_is_cut_short_ends_at_the_cut() {
 }
 
 #[test]
+fn a_copied_file_that_is_cut_short_ends_at_the_cut_and_its_packets_stay() {
+    let bytes = many(5000);
+    let ends = record_ends(&bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shrinks.pcap");
+    fs::write(&path, &bytes).unwrap();
+    let options = CaptureOptions { copy: true, ..CaptureOptions::default() };
+    let mut capture = Capture::open_with(CaptureInput::File(path.clone()), options).unwrap();
+    let first = block(&mut capture).unwrap();
+    let cut = ends[4000] + 9;
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+
+    let mut packets = first.len() as u64;
+    while let Some(block) = block(&mut capture) {
+        packets += block.len() as u64;
+    }
+    assert_eq!(packets, 4000);
+    let lost = Truncation { offset: ends[4000], reason: EndReason::Lost };
+    assert_eq!(capture.totals().truncated, Some(lost));
+    let mut copy = Vec::new();
+    first.copy_packet(1023, &mut copy);
+    let [from, to] = [ends[1023] + 16, ends[1024]].map(|at| usize::try_from(at).unwrap());
+    assert!(copy == bytes[from..to]);
+    assert_eq!(first.intact(), first.len());
+}
+
+#[test]
+fn a_copied_file_that_grows_ends_where_it_ended_when_it_was_opened() {
+    let bytes = many(3000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grows.pcap");
+    fs::write(&path, &bytes).unwrap();
+    let options = CaptureOptions { copy: true, ..CaptureOptions::default() };
+    let mut capture = Capture::open_with(CaptureInput::File(path.clone()), options).unwrap();
+    fs::write(&path, [&bytes[..], &bytes[24..]].concat()).unwrap();
+    let mut packets = 0;
+    while let Some(block) = block(&mut capture) {
+        packets += block.len();
+    }
+    assert_eq!(packets, 3000);
+    assert_eq!(capture.totals().truncated, None);
+}
+
+#[test]
 fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     let bytes = many(3000);
     let folder = tempfile::tempdir().unwrap();

@@ -51,7 +51,8 @@ pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, Str
     Ok(Reading { packets, blocks, totals, error })
 }
 
-/// Reads `bytes` as a mapped file, in windows of one page, and as a stream. The results have to be equal.
+/// Reads `bytes` as a mapped file, in windows of one page, as a stream, as a copied file, and decompressed in a thread. The
+/// results have to be equal.
 ///
 /// # Errors
 ///
@@ -65,6 +66,10 @@ pub fn read_all(bytes: &[u8]) -> Result<Reading, String> {
     let mapped = way(CaptureOptions::default());
     let streamed = way(CaptureOptions { stream: true, ..CaptureOptions::default() });
     assert_eq!(mapped, streamed, "mapped and streamed");
+    let copied = way(CaptureOptions { copy: true, ..CaptureOptions::default() });
+    assert_eq!(mapped, copied, "mapped and copied");
+    let threaded = way(CaptureOptions { decompression_thread: true, ..CaptureOptions::default() });
+    assert_eq!(mapped, threaded, "without and with a thread that decompresses");
     let paged = way(CaptureOptions { window: Bytes(4096), ..CaptureOptions::default() });
     // The ends of blocks depend on windows.
     let without_blocks =

@@ -70,6 +70,18 @@ unsafe fn copy_piece<T: Copy>(from: *const u8, to: *mut u8, at: usize) -> usize 
     at + size_of::<T>()
 }
 
+/// Reads a little-endian number of 64 bits at any address, whose bytes another process may change at the same time. Reads
+/// each byte exactly once, as [`copy_once`] does.
+///
+/// # Safety
+///
+/// `from` is readable for 8 bytes.
+#[inline(always)]
+pub unsafe fn read_once(from: *const u8) -> u64 {
+    // SAFETY: by the caller's contract; the type needs no alignment.
+    u64::from_le(unsafe { from.cast::<Unaligned<u64>>().read_volatile() }.0)
+}
+
 /// Creates an empty memory file that can be sealed. The name appears in lists of open or mapped files.
 ///
 /// # Errors

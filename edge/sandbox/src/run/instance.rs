@@ -10,7 +10,7 @@ use crate::run::guest_memory::PrivateMemory;
 use crate::run::host::{HostState, LogLine, Patch, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
-use crate::run::space::{Area, map_area};
+use crate::run::space::{Area, map_area, release_pages};
 use crate::run::strikes::StrikeCounter;
 use crate::run::suspend::{Call, SuspendedCall, poll_ready};
 use crate::watchdog::{OverrunAction, WatchedSandbox};
@@ -415,6 +415,14 @@ impl Instance {
         let mapped = mapped.clone();
         store.data_mut().has_fixed_packets = area.is_fixed;
         Ok(mapped)
+    }
+
+    /// Gives back the pages of a part of the packets that [`map_packets`](Self::map_packets) mapped, so that they no
+    /// longer count as resident. `part` is in bytes from the first mapped byte; both ends are rounded down to pages. The
+    /// bytes stay readable: an access maps the file's page again.
+    pub fn release_packets(&mut self, part: Range<usize>) {
+        let Some(store) = &mut self.store else { return };
+        release_pages(&store.data_mut().packets, part);
     }
 
     /// Sets the number of the block's first packet in the capture, which the watchdog's message about a call that

@@ -263,6 +263,23 @@ pub(crate) unsafe fn map_area(
     Ok(())
 }
 
+/// Gives back the pages of a part of an area that [`map_area`] mapped. `mapped` is its host addresses, and `part` is in
+/// bytes from its beginning, both ends rounded down to pages. The mapping is of a file and read-only, so the next access
+/// finds the same bytes.
+pub(crate) fn release_pages(mapped: &Range<usize>, part: Range<usize>) {
+    // SAFETY: sysconf accesses no memory of the program.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1);
+    let [from, to] = [part.start, part.end].map(|at| {
+        let at = at.min(mapped.len());
+        mapped.start + (at - at % page)
+    });
+    if from < to {
+        // SAFETY: the range is inside a shared, read-only mapping of a file, or of the zeros that replace its lost pages.
+        // The advice changes neither the mapping nor what reads of it return. An error has no effect.
+        unsafe { libc::madvise(ptr::without_provenance_mut(from), to - from, libc::MADV_DONTNEED) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
 //! Tasks of the worker pool: a block, a clock reading or the end of the packets, and the output of each instance for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use weir_abi::BATCH_PACKETS;
 use weir_datapath::clock::ClockReading;
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
@@ -18,6 +19,36 @@ pub enum WorkInput {
     End,
 }
 
+/// The number of upper bits of the flow hash that assign a flow to an instance. If a module indexes a table by at least these bits, each
+/// set of the table is used by one instance only, for any number of instances.
+const SHARE_BITS: u32 = 6;
+const SHARES: u64 = 1 << SHARE_BITS;
+/// Maximum number of instances of one module: one for each value of the [`SHARE_BITS`] bits.
+pub const PARTS_MAX: usize = 1 << SHARE_BITS;
+
+/// The packets of a block, divided by flow among the instances of a module.
+#[derive(Debug)]
+struct FlowShares {
+    batches: usize,
+    /// For each part, a mask for each batch.
+    masks: Vec<u64>,
+}
+
+impl FlowShares {
+    fn new(block: &Block, parts: u64) -> Self {
+        let batches = block.batch_count();
+        let mut masks = vec![0; batches.saturating_mul(usize::try_from(parts).unwrap_or(0))];
+        for (i, descriptor) in block.descriptors().iter().enumerate() {
+            let share = descriptor.flow_hash >> (u64::BITS - SHARE_BITS);
+            let part = usize::try_from(share * parts / SHARES).unwrap_or(0);
+            if let Some(mask) = masks.get_mut(part * batches + i / BATCH_PACKETS) {
+                *mask |= 1 << (i % BATCH_PACKETS);
+            }
+        }
+        Self { batches, masks }
+    }
+}
+
 /// One input for all instances, with their outputs.
 #[derive(Debug)]
 pub struct BlockTask {
@@ -27,6 +58,8 @@ pub struct BlockTask {
     pub at: Option<ClockReading>,
     /// A mask of selected packets for each batch; empty if all packets are selected.
     selected: Vec<u64>,
+    /// The packets of each part of the flows, once an instance has needed them.
+    shares: OnceLock<FlowShares>,
     outputs: Vec<Mutex<InstanceOutput>>,
     /// The number of instances that have not stored their output.
     pending: AtomicUsize,
@@ -72,7 +105,8 @@ impl BlockTask {
     /// selected.
     pub fn new(input: WorkInput, at: Option<ClockReading>, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
-        Self { input, at, selected, outputs, pending: AtomicUsize::new(instances) }
+        let (shares, pending) = (OnceLock::new(), AtomicUsize::new(instances));
+        Self { input, at, selected, shares, outputs, pending }
     }
 
     /// Returns the block of packets; `None` for another input.
@@ -86,6 +120,14 @@ impl BlockTask {
     /// Returns the mask of the packets of a batch that the filter selects.
     pub fn selected(&self, batch: usize) -> u64 {
         if self.selected.is_empty() { u64::MAX } else { self.selected.get(batch).copied().unwrap_or(0) }
+    }
+
+    /// Returns the mask of the packets of a batch whose flows belong to a part. `parts` is the same in each call: all modules with
+    /// several instances have the same number. The masks are found once for all of them.
+    pub fn share(&self, block: &Block, batch: usize, part: u64, parts: u64) -> u64 {
+        let shares = self.shares.get_or_init(|| FlowShares::new(block, parts));
+        let index = usize::try_from(part).unwrap_or(usize::MAX).saturating_mul(shares.batches);
+        shares.masks.get(index.saturating_add(batch)).copied().unwrap_or(0)
     }
 
     /// Stores the output of an instance. Each instance calls it once.

@@ -24,13 +24,14 @@ use crate::output::rows::{RowOutput, StreamArgError};
 use crate::output::signals::Signals;
 use crate::shipped;
 use crate::usage_hint;
+use block_task::PARTS_MAX;
 use capture_file::CaptureFile;
 use captures::CaptureArgError;
 use collector::{CollectError, Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
 use outputs::Outputs;
-use packet_source::PacketSourceError;
-use shard::{PARTS_MAX, PacketFault, Shard};
+use packet_source::{PacketSourceError, ReadMode};
+use shard::{PacketFault, Shard};
 use source::{RunLimits, RunSource};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -238,7 +239,12 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     // A run of which nothing else is left ends when the reader of its rows does.
     let ends_with_reader = prints_only_rows(args)
         && programs.iter().any(|program| !program.admitted().manifest().streams.is_empty());
-    let packet_source = match packet_source::open(args, &captures, &signals.interrupted, ends_with_reader) {
+    let mode = ReadMode {
+        ends_with_reader,
+        sandboxes: programs.iter().map(|program| instances_of(program, jobs)).sum(),
+        keeps_packets: programs.iter().any(|program| program.admitted().manifest().keep > 0),
+    };
+    let packet_source = match packet_source::open(args, &captures, &signals.interrupted, mode) {
         // The reader has ended the run.
         Err(PacketSourceError::Capture(OpenError::OutputClosed { .. })) => return Ok(()),
         opened => opened?,
@@ -544,7 +550,7 @@ fn assemble(
     let mut instances = Vec::new();
     for (program, label) in programs.iter().zip(&labels) {
         let admitted = program.admitted();
-        let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
+        let parts = instances_of(program, jobs);
         let first = shards.len();
         for part in 0..parts {
             let mut instance = Instance::start_with(engine, program, tables.instance_context(admitted))
@@ -660,6 +666,11 @@ fn origin_facts(args: &Run, captures: &[PathBuf], admitted: &Admitted) -> Vec<(&
 /// Returns true if packets are written or sent after the modules.
 fn has_packet_output(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
+}
+
+/// Returns the number of instances of a module.
+fn instances_of(program: &LoadedModule, jobs: usize) -> usize {
+    if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 }
 }
 
 /// Returns true if a module may have several instances, each for a share of the flows.

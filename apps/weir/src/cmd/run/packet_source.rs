@@ -21,6 +21,13 @@ use weir_units::{Escape as _, Nanos, Timestamp};
 /// arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
+/// The least number of sandboxes for which copying a capture file costs less than the page faults of a mapping for each.
+const COPY_SANDBOXES_MIN: usize = 3;
+
+/// The least length of a file that is copied. A module can read all of the memory for the copies, so that memory must not be
+/// larger than the file, all of which it could read if it were mapped.
+const COPY_BYTES_MIN: u64 = 64 << 20;
+
 /// Errors of opening a packet source.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketSourceError {
@@ -35,19 +42,31 @@ pub enum PacketSourceError {
     Queue,
 }
 
-/// Opens the capture or interface that the command line names. With `ends_with_reader`, a pipe is read no longer than standard output has a
-/// reader.
+/// The properties of a run that decide how its packets are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadMode {
+    /// A pipe is read no longer than standard output has a reader.
+    pub ends_with_reader: bool,
+    /// The number of sandboxes.
+    pub sandboxes: usize,
+    /// True if a module keeps packets, which is possible without limit only in a mapped file.
+    pub keeps_packets: bool,
+}
+
+/// Opens the capture or interface that the command line names.
 pub fn open(
     args: &Run,
     captures: &[PathBuf],
     interrupted: &Arc<AtomicBool>,
-    ends_with_reader: bool,
+    mode: ReadMode,
 ) -> Result<PacketSource, PacketSourceError> {
     // Without a descriptor for it, the end of the reader is noticed at the next packet.
     let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
     let options = CaptureOptions {
         is_interrupted: Arc::clone(interrupted),
-        output: ends_with_reader.then(output).flatten(),
+        output: mode.ends_with_reader.then(output).flatten(),
+        copy: mode.sandboxes >= COPY_SANDBOXES_MIN && !mode.keeps_packets && is_one_large_file(captures),
+        decompression_thread: captures.len() <= 1,
         ..CaptureOptions::default()
     };
     let capture = match (&args.interface, captures) {
@@ -69,6 +88,12 @@ pub fn open(
         (None, several) => Capture::open_merged(several, options)?,
     };
     Ok(PacketSource::Capture(Box::new(capture)))
+}
+
+/// Returns true for one regular file of at least [`COPY_BYTES_MIN`].
+fn is_one_large_file(captures: &[PathBuf]) -> bool {
+    let [path] = captures else { return false };
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() >= COPY_BYTES_MIN)
 }
 
 /// Polls the source until it returns something other than an event. Events of an interface are printed to standard error.

@@ -8,13 +8,6 @@ use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
-/// The number of upper bits of the flow hash that assign a flow to an instance. If a module indexes a table by at least these bits, each
-/// set of the table is used by one instance only, for any number of instances.
-const SHARE_BITS: u32 = 6;
-const SHARES: u64 = 1 << SHARE_BITS;
-/// Maximum number of instances of one module: one for each value of the [`SHARE_BITS`] bits.
-pub const PARTS_MAX: usize = 1 << SHARE_BITS;
-
 /// A fault of an instance, with the packet's number in the capture.
 #[derive(Clone, Debug)]
 pub struct PacketFault {
@@ -166,7 +159,10 @@ impl Shard {
                 break;
             }
             let selected = task.selected(index);
-            let mut mask = if self.parts == 1 { selected } else { selected & self.own_flows(block, index) };
+            let mut mask = selected;
+            if self.parts > 1 {
+                mask &= task.share(block, index, self.part, self.parts);
+            }
             if intact_in_batch < batch.count {
                 mask &= (1 << intact_in_batch) - 1;
             }
@@ -179,8 +175,8 @@ impl Shard {
         }
         self.time.0 += thread_time().0.saturating_sub(begin.0);
         self.record_faults(block.first_packet());
-        let still_intact = block.intact().min(processed);
-        let has_read_zeros = self.driver.has_lost_bytes() || block.touches_last_page(still_intact, processed);
+        let (still_intact, touches_last_page) = block.intact_of(processed);
+        let has_read_zeros = self.driver.has_lost_bytes() || touches_last_page;
         let kept = if has_read_zeros { still_intact } else { processed };
         self.seen = block.first_packet() + kept as u64;
         if kept < block.len() || has_read_zeros {
@@ -198,17 +194,6 @@ impl Shard {
         }
         self.cutoff = Some(Cutoff { packets: self.seen, has_read_zeros: true });
         Some(0)
-    }
-
-    /// Returns the mask of the batch's packets whose flows belong to this instance.
-    fn own_flows(&self, block: &Block, batch: usize) -> u64 {
-        let mut mask = 0;
-        let first = block.batch(batch).first;
-        for (i, descriptor) in block.descriptors().iter().skip(first).take(64).enumerate() {
-            let share = descriptor.flow_hash >> (u64::BITS - SHARE_BITS);
-            mask |= u64::from(share * self.parts / SHARES == self.part) << i;
-        }
-        mask
     }
 
     /// Adds the new incidents of the instance to [`first_faults`](Self::first_faults).

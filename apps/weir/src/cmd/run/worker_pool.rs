@@ -9,12 +9,16 @@ use super::collector::{CollectError, Collector};
 use super::shard::Shard;
 use super::source::{RunSource, SourceError};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_datapath::driver::BatchError;
 
 /// Maximum number of blocks in flight; it bounds the memory for results that are not written yet.
 const BLOCKS_MAX: usize = 8;
+
+/// The number of times that a thread without a job looks for one before it sleeps: some 20 µs, about the time of waking a thread
+/// on a virtual machine.
+const SPINS_MAX: u32 = 500;
 
 /// Errors that end a run early; the first one is reported.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +66,18 @@ struct State {
     is_strict: bool,
     /// Interrupts a blocked read.
     interrupted: Arc<AtomicBool>,
+    /// The number of threads that wait for a job.
+    waiting: usize,
     panicked: bool,
+}
+
+/// The kind of a job that can be done now.
+#[derive(Clone, Copy, Debug)]
+enum NextJob {
+    Read,
+    /// Processing the next task with the instance of this index.
+    Process(usize),
+    Collect,
 }
 
 /// A job of a thread, with the part of the state that it needs.
@@ -93,17 +108,21 @@ impl WorkerPool {
             error: faulty.map(WorkerPoolError::Fault),
             is_strict,
             interrupted,
+            waiting: 0,
             panicked: false,
         });
-        let wake = Condvar::new();
+        let (wake, changes) = (Condvar::new(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 1..jobs {
                 // Fewer threads produce the same results.
-                if std::thread::Builder::new().spawn_scoped(scope, || run_jobs(&state, &wake)).is_err() {
+                if std::thread::Builder::new()
+                    .spawn_scoped(scope, || run_jobs(&state, &wake, &changes))
+                    .is_err()
+                {
                     break;
                 }
             }
-            run_jobs(&state, &wake);
+            run_jobs(&state, &wake, &changes);
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let shards = state.shards.into_iter().flatten().map(|shard| *shard).collect();
@@ -115,26 +134,56 @@ impl WorkerPool {
 }
 
 /// Takes and performs jobs until the run is finished.
-fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
+fn run_jobs(state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
     loop {
         if guard.panicked || guard.is_finished() {
             break;
         }
-        let Some(job) = guard.choose() else {
-            guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        let Some(job) = guard.take_job() else {
+            guard = await_change(guard, state, wake, changes);
             continue;
         };
+        // Waking costs a system call, so a thread wakes one other if there is a job for it. That one does the same.
+        if guard.waiting > 0 && guard.next_job().is_some() {
+            wake.notify_one();
+        }
         drop(guard);
         let done = job.perform();
         guard = lock(state);
         guard.put_back(done);
-        wake.notify_all();
+        changes.fetch_add(1, Ordering::Relaxed);
     }
     drop(guard);
     wake.notify_all();
     std::mem::forget(on_panic);
+}
+
+/// Waits until another thread has put back the result of a job. Jobs take microseconds, so a thread first looks for the change
+/// without sleeping.
+fn await_change<'a>(
+    mut guard: MutexGuard<'a, State>,
+    state: &'a Mutex<State>,
+    wake: &Condvar,
+    changes: &AtomicU64,
+) -> MutexGuard<'a, State> {
+    let seen = changes.load(Ordering::Relaxed);
+    drop(guard);
+    for _ in 0..SPINS_MAX {
+        if changes.load(Ordering::Relaxed) != seen {
+            return lock(state);
+        }
+        std::hint::spin_loop();
+    }
+    guard = lock(state);
+    // `changes` is changed under the lock only, so no change is missed.
+    if changes.load(Ordering::Relaxed) == seen && !guard.panicked {
+        guard.waiting += 1;
+        guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        guard.waiting -= 1;
+    }
+    guard
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -206,24 +255,34 @@ impl State {
         self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
     }
 
-    /// Chooses the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
-    fn choose(&mut self) -> Option<Job> {
-        if let Some(front) = self.tasks.front()
-            && front.is_done()
-            && let Some(collector) = self.collector.take()
-        {
-            return Some(Job::Collect(collector, Arc::clone(front)));
+    /// Returns the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
+    fn next_job(&self) -> Option<NextJob> {
+        if self.collector.is_some() && self.tasks.front().is_some_and(|front| front.is_done()) {
+            return Some(NextJob::Collect);
         }
         let end = self.first + self.tasks.len() as u64;
         let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < end);
-        if let Some(index) = ready.min_by_key(|&i| self.next[i])
-            && let Some(shard) = self.shards[index].take()
-        {
-            let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
-            return Some(Job::Process(index, shard, Arc::clone(&self.tasks[distance])));
+        if let Some(index) = ready.min_by_key(|&i| self.next[i]) {
+            return Some(NextJob::Process(index));
         }
         let may_read = !self.source_ended && !self.source_blocked && self.tasks.len() < BLOCKS_MAX;
-        self.source.take_if(|_| may_read).map(Job::Read)
+        (may_read && self.source.is_some()).then_some(NextJob::Read)
+    }
+
+    /// Takes the most urgent job, with the part of the state that it needs.
+    fn take_job(&mut self) -> Option<Job> {
+        match self.next_job()? {
+            NextJob::Collect => {
+                let front = Arc::clone(self.tasks.front()?);
+                self.collector.take().map(|collector| Job::Collect(collector, front))
+            }
+            NextJob::Process(index) => {
+                let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
+                let task = Arc::clone(self.tasks.get(distance)?);
+                self.shards[index].take().map(|shard| Job::Process(index, shard, task))
+            }
+            NextJob::Read => self.source.take().map(Job::Read),
+        }
     }
 
     /// Puts back the part of the state that a job needed, and handles the result of the job.
