@@ -24,9 +24,10 @@ pub use process::remote::{RemoteInstance, SANDBOX_ARGUMENT, SandboxProcessError,
 pub use run::clock::{ClockCheck, Cycles, process_time, thread_time};
 pub use run::event::{InstanceContext, MessageHandler, ModuleEvent};
 pub use run::fault::{CallFault, FaultKind};
-pub use run::host::{LogLine, Patch, PatchBytes};
+pub use run::host::LogLine;
 pub use run::instance::{BatchInput, During, Incident, Instance, InstanceCounters};
 pub use run::kept::{NotPinned, PacketPinner, Pinned};
+pub use run::patching::{Patch, PatchBytes};
 #[doc(hidden)]
 pub use run::pattern::find_both_ways;
 pub use run::rights::WriteRights;

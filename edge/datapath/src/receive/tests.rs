@@ -5,6 +5,7 @@ use crate::overflow::Overflow;
 use crate::plan::{LagPolicy, ModuleWaker};
 use crate::queue::{PacketQueue, QueueEntry};
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use weir_demux::{FilterProgram, Instruction};
 use weir_netio::{Capture, CaptureInput};
 

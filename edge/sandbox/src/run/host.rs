@@ -2,18 +2,19 @@
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
 use crate::run::call_usage::{CallUsage, OutputAllowance};
+use crate::run::emit::emit;
 use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
-use crate::run::guest_memory::{GuestMemory, PrivateMemory, guest_memory, with_bytes, write_bytes};
+use crate::run::guest_memory::{PrivateMemory, guest_memory, with_bytes, write_bytes};
 use crate::run::kept::{Kept, keep, release};
 use crate::run::outgoing::{SentFrames, send};
+use crate::run::patching::{Patch, patch};
 use crate::run::pattern::{PatternError, Patterns};
 use crate::run::rights::WriteRights;
 use crate::run::slice::{self, CallCounter, SliceState};
 use crate::run::table::{TablePublisher, publish};
 use sha1::Sha1;
 use sha2::Sha256;
-use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,6 @@ use wasmtime::{Caller, Linker, ResourceLimiter};
 use weir_abi::host::{self, HOST_FUNCTIONS, HostDefinition, HostFunction, algorithm};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
 use weir_units::{Bytes, Nanos};
-use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 use {
     weir_admission::{Admitted, ParameterValue, TABLE_ELEMENTS_MAX, is_plain},
     weir_session::{HeldMemory, RecordOrder, Records},
@@ -46,22 +46,6 @@ pub struct LogLine {
     pub level: u8,
     /// The text, with control characters escaped, so that it cannot disturb a terminal or forge a line.
     pub text: String,
-}
-
-/// The bytes of a patch. Those of the usual patches, an IPv6 address at the most, need no memory of their own.
-pub type PatchBytes = SmallVec<[u8; 16]>;
-
-/// A patch of a packet, as the module requested it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patch {
-    /// The packet's index in its block.
-    pub packet: u32,
-    /// Offset in the packet.
-    pub offset: u32,
-    /// The new bytes.
-    pub bytes: PatchBytes,
-    /// The fields that the module may write. They are checked again when the patch is applied.
-    pub fields: WriteFields,
 }
 
 /// The host's state of an instance, kept in the wasmtime store.
@@ -101,19 +85,19 @@ pub(crate) struct HostState {
     /// The packets that the module keeps.
     pub(crate) kept: Kept,
     /// The number and bytes of the records emitted in the current call.
-    emitted: CallUsage,
+    pub(crate) emitted: CallUsage,
     /// The number of patches of each packet of the batch.
-    patch_counts: [u8; BATCH_PACKETS],
+    pub(crate) patch_counts: [u8; BATCH_PACKETS],
     /// The number of elements in all WebAssembly tables of the module.
     table_elements: usize,
     /// The compiled pattern sets, by their handles.
     pub(crate) patterns: Vec<Patterns>,
     /// The places of the strings of a row: offset of the field in the row, address and length.
-    string_places: Vec<(usize, u32, u32)>,
+    pub(crate) string_places: Vec<(usize, u32, u32)>,
     /// The most records of a packet and of a call.
-    record_allowance: OutputAllowance,
+    pub(crate) record_allowance: OutputAllowance,
     /// The most patches of a packet.
-    patches_max: u32,
+    pub(crate) patches_max: u32,
     /// The number of log lines of the module so far.
     lines_logged: u32,
     /// True if calls over their limit continue, as in a supervised module.
@@ -267,16 +251,6 @@ impl HostState {
             _ => reservation.request(Bytes(wanted)),
         };
         reserved.map_or(denied, |reserved| i64::try_from(reserved.0).unwrap_or(i64::MAX))
-    }
-
-    /// Charges one record of `bytes` bytes. Returns false, and counts the record as dropped, if it is over the limit.
-    fn charge_record(&mut self, order: RecordOrder, bytes: usize) -> bool {
-        if self.emitted.has_used_nothing(self.phase, order) {
-            self.string_bytes = 0;
-        }
-        let is_within_limit = self.emitted.charge(self.phase, order, bytes, self.record_allowance);
-        self.records_dropped += u64::from(!is_within_limit);
-        is_within_limit
     }
 }
 
@@ -615,187 +589,6 @@ fn call_service(
             .as_ref()
             .map_or(code::DENIED.into(), |messages| messages.call(service, bytes, Nanos(within)))
     })
-}
-
-fn emit(
-    caller: &mut Caller<'_, HostState>,
-    stream: u32,
-    row: u32,
-    len: u32,
-    current: Option<u32>,
-) -> Result<i32, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Emit)?.for_packet(current);
-    let order = order_of(guest.host.phase, current);
-    let (Some(declared), Ok(number)) =
-        (guest.host.admitted.manifest().streams.get(stream as usize), u16::try_from(stream))
-    else {
-        return Ok(code::UNKNOWN);
-    };
-    if len as usize != declared.row_bytes() {
-        return Err(FaultKind::RowSize);
-    }
-    if declared.has_strings() {
-        return emit_with_strings(&mut guest, number, (row, len), order);
-    }
-    guest.bytes(row, len, |row, host| {
-        if !host.charge_record(order, row.len()) {
-            return code::FULL;
-        }
-        host.begin_record(order, number, row);
-        code::OK
-    })
-}
-
-/// Emits a record of a stream whose rows point to strings.
-fn emit_with_strings(
-    guest: &mut GuestMemory<'_>,
-    number: u16,
-    (row, len): (u32, u32),
-    order: RecordOrder,
-) -> Result<i32, FaultKind> {
-    let mut places = std::mem::take(&mut guest.host.string_places);
-    places.clear();
-    let found = find_strings(guest, number, row, &mut places);
-    let emitted = found.and_then(|string_bytes| {
-        let Some(string_bytes) = string_bytes else {
-            guest.host.records_dropped += 1;
-            return Ok(code::FULL);
-        };
-        let is_begun = guest.bytes(row, len, |row, host| {
-            let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
-            let is_within_limit = host.charge_record(order, bytes);
-            host.string_bytes = host.string_bytes.saturating_add(string_bytes);
-            if is_within_limit {
-                host.begin_record(order, number, row);
-            }
-            is_within_limit
-        })?;
-        if !is_begun {
-            return Ok(code::FULL);
-        }
-        for (offset, address, len) in &places {
-            guest.bytes(*address, *len, |bytes, host| host.records.append_tail(*offset, bytes))?;
-        }
-        Ok(code::OK)
-    });
-    guest.host.string_places = places;
-    emitted
-}
-
-/// Finds the strings that a row points to. Returns the number of their bytes, or `None` if they are too many. The address
-/// and the length of a string are read once, so that they cannot change between check and use.
-///
-/// # Errors
-/// [`FaultKind::WildPointer`] if the row or a string is not readable. So no record is begun that remains incomplete.
-fn find_strings(
-    guest: &mut GuestMemory<'_>,
-    number: u16,
-    row: u32,
-    places: &mut Vec<(usize, u32, u32)>,
-) -> Result<Option<u64>, FaultKind> {
-    let admitted = Arc::clone(&guest.host.admitted);
-    let fields = admitted.manifest().streams.get(usize::from(number)).into_iter().flat_map(|s| &s.fields);
-    let mut string_bytes = 0u64;
-    for field in fields.filter(|field| field.ty.is_indirect()) {
-        let address_in_row = |offset: usize| {
-            let at = row.checked_add(u32::try_from(offset).unwrap_or(u32::MAX));
-            at.ok_or(FaultKind::WildPointer { function: HostFunction::Emit.name() })
-        };
-        if let Some(presence) = field.presence
-            && guest.bytes(address_in_row(presence)?, 1, |byte, _| byte.first() == Some(&0))?
-        {
-            continue;
-        }
-        let at = address_in_row(field.offset)?;
-        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-        let place = guest.bytes(at, 8, |bytes, _| (word(bytes), word(bytes.get(4..).unwrap_or_default())));
-        let (address, len) = place?;
-        string_bytes += u64::from(len);
-        if string_bytes > u64::from(limit::RECORD_STRING_BYTES) {
-            return Ok(None);
-        }
-        guest.check(address, len)?;
-        places.push((field.offset, address, len));
-    }
-    Ok(Some(string_bytes))
-}
-
-fn patch(
-    caller: &mut Caller<'_, HostState>,
-    descriptor: u32,
-    offset: u32,
-    (bytes, len): (u32, u32),
-    current: Option<u32>,
-) -> Result<i32, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Patch)?.for_packet(current);
-    let phase = guest.host.phase;
-    let Some((index, _)) = packet_at(phase, descriptor, current) else { return Ok(code::WHEN) };
-    let HostPhase::Batch { first, .. } = phase else { return Ok(code::WHEN) };
-    if len > limit::PATCH_BYTES {
-        return Ok(code::RANGE);
-    }
-    let described = guest.batch_descriptor(descriptor)?;
-    let packet = first + index;
-    let fields = guest.host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
-    // Most patches write a field of a header whose place the descriptor states.
-    let stored = guest.bytes(bytes, len, |bytes, host| {
-        if fields.check_common(described, offset, bytes) {
-            return Ok(host.store_patch(index, packet, offset, bytes, fields));
-        }
-        Err(PatchBytes::from_slice(bytes))
-    })?;
-    let bytes = match stored {
-        Ok(code) => return Ok(code),
-        Err(bytes) => bytes,
-    };
-    // Only headers can be patched. They end where the payload begins, if the classifier has found the payload. Otherwise
-    // they end at the latest after the most bytes that the classifier reads.
-    let has_payload = described.flags & weir_abi::flag::L4 != 0;
-    let headers_max = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
-    let head = described.cap_len.min(u32::try_from(headers_max).unwrap_or(u32::MAX));
-    guest.bytes(described.data, head, |head, host| match fields.check(head, described, offset, &bytes) {
-        Ok(()) => host.store_patch(index, packet, offset, &bytes, fields),
-        Err(PatchError::Range { .. }) => code::RANGE,
-        Err(PatchError::Denied { .. }) => code::DENIED,
-        Err(PatchError::Withheld { .. }) => {
-            if let Some(rights) = &host.rights {
-                rights.refuse();
-            }
-            code::DENIED
-        }
-    })
-}
-
-impl HostState {
-    /// Begins a record with its row.
-    #[inline]
-    fn begin_record(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
-        self.records.begin(order, stream, row);
-        if let Some(declared) = self.admitted.manifest().streams.get(usize::from(stream)) {
-            declared.normalise(self.records.last_row());
-        }
-    }
-
-    /// Stores a patch that was checked, of packet `index` of the batch. Returns the code for the module.
-    #[inline(always)]
-    fn store_patch(
-        &mut self,
-        index: u32,
-        packet: u32,
-        offset: u32,
-        bytes: &[u8],
-        fields: WriteFields,
-    ) -> i32 {
-        let Some(made) = self.patch_counts.get_mut(index as usize) else { return code::WHEN };
-        if u32::from(*made) >= self.patches_max {
-            return code::FULL;
-        }
-        *made += 1;
-        if self.keeps_patches {
-            self.patches.push(Patch { packet, offset, bytes: PatchBytes::from_slice(bytes), fields });
-        }
-        code::OK
-    }
 }
 
 fn find_compile(

@@ -3,6 +3,7 @@
 pub(crate) mod call_usage;
 pub(crate) mod caller;
 pub(crate) mod clock;
+pub(crate) mod emit;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod fault;
@@ -12,6 +13,7 @@ pub(crate) mod instance;
 pub(crate) mod interrupt;
 pub(crate) mod kept;
 pub(crate) mod outgoing;
+pub(crate) mod patching;
 pub(crate) mod pattern;
 pub(crate) mod prefilter;
 pub(crate) mod rights;

@@ -7,8 +7,9 @@ use super::wire::{
 };
 use crate::engine::{CompiledModule, Engine, LoadError};
 use crate::run::clock::ClockCheck;
-use crate::run::host::{LogLine, Patch};
+use crate::run::host::LogLine;
 use crate::run::instance::{FAULTS_DESCRIBED, InstanceCounters};
+use crate::run::patching::Patch;
 use crate::run::rights::WriteRights;
 use crate::run::space::Area;
 use crate::run::suspend::{Call, CallStep};

@@ -5,8 +5,9 @@
 //! results that the module could have produced inside the node.
 
 use crate::run::call_usage::{CountBytesMax, OutputAllowance};
-use crate::run::host::{LogLine, Patch, PatchBytes};
+use crate::run::host::LogLine;
 use crate::run::instance::{BatchInput, FAULTS_DESCRIBED, InstanceCounters};
+use crate::run::patching::{Patch, PatchBytes};
 use crate::run::suspend::Call;
 use crate::{Cycles, FuelSlice, ModuleEvent};
 use std::fmt;
