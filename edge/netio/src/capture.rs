@@ -20,6 +20,10 @@ use weir_units::Bytes;
 
 /// The result of [`Capture::next_block`].
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a block is moved once for up to 1,024 packets; a box would be allocated for each"
+)]
 pub enum CaptureNext {
     /// A block of packets.
     Block(Block),

@@ -548,6 +548,7 @@ fn watch(waiter: &Waiter, port: &LivePort) -> std::io::Result<()> {
 }
 
 /// The outcome of an attempt to receive a block.
+#[expect(clippy::large_enum_variant, reason = "as for `CaptureNext`")]
 enum Received {
     Block(Block),
     Full,
