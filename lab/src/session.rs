@@ -265,7 +265,7 @@ fn forwarding_latency(kind: &str, module: Option<&[u8]>, rate: u64) -> Result<La
     let mut node = NodeProcess::start_on(
         CORES,
         &format!(
-            "[[interface]]\nname = \"b\"\nkind = \"{kind}\"\noutgoing = false\n\
+            "[[interface]]\nname = \"b\"\nkind = \"{kind}\"\noutgoing = false\nlatency = \"low\"\n\
              [[link]]\ninterface = \"c\"\nrate = \"10 Gbit/s\"\n\
              [[session]]\nname = \"s\"\nchannel = [{{ interface = \"b\", queue = 4096, forward = \"up\" }}]\n\
              output = [{{ name = \"up\", link = \"c\", queue = 4096 }}]\n"

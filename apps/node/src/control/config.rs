@@ -263,12 +263,10 @@ impl InterfaceConfig {
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             zero_copy: self.zero_copy,
+            // Frames of their own have no room for packets that were merged, which can be forwarded to a TAP device.
+            immediate: self.latency == ReceiveLatency::Low,
             // Only an interface without outgoing packets can have channels that forward.
-            immediate: match self.latency {
-                ReceiveLatency::Auto => !self.outgoing,
-                ReceiveLatency::Low => true,
-                ReceiveLatency::Batch => false,
-            },
+            retire: if self.outgoing { LiveOptions::default().retire } else { Nanos(1_000_000) },
             queues: QueueSet::of(self.queues.iter().copied().map(u32::from)).filter(|set| !set.is_empty()),
             dense: true,
             latency: GATHER_TIME,
@@ -281,10 +279,10 @@ impl InterfaceConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveLatency {
-    /// Short while a channel forwards packets of the interface, long otherwise.
+    /// As short as blocks of packets allow while a channel forwards packets of the interface, long otherwise.
     #[default]
     Auto,
-    /// Short always.
+    /// Short always: each packet has a frame of its own, with room for the interface's MTU.
     Low,
     /// Long always, which takes the least processor time.
     Batch,

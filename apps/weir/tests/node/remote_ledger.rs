@@ -65,11 +65,14 @@ fn a_holder_reads_only_entries_of_its_own_and_its_delegates_sessions() {
     net.run(&researcher, &["session", "close", "study"]);
     small(&net, &researcher, "study");
     net.testbed.request(json!({"close": {"session": name}}));
-    let wait = |net: &Net, who: &Person, number: usize| {
+    // Decisions are written later than what they decided.
+    let wait = |net: &Net, who: &Person, number: usize, decisions: usize| {
         let begin = std::time::Instant::now();
         loop {
             let told = entries(net, who, &[]);
-            if told.iter().filter(|entry| entry["kind"] == "session-closed").count() >= number {
+            let closed = told.iter().filter(|entry| entry["kind"] == "session-closed").count();
+            let is_close = |entry: &&Value| entry["kind"] == "decision" && entry["request"] == "close";
+            if closed >= number && told.iter().filter(is_close).count() >= decisions {
                 return told;
             }
             assert!(begin.elapsed().as_secs() < 60, "{told:?}");
@@ -78,7 +81,7 @@ fn a_holder_reads_only_entries_of_its_own_and_its_delegates_sessions() {
     };
 
     // The researcher's own sessions, by their local names, and the student's, which was closed with the last of them.
-    let told = wait(&net, &researcher, 3);
+    let told = wait(&net, &researcher, 3, 2);
     let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let (students, others) = (student.name_of("study"), other.name_of("secret"));
     assert!(text.contains(&students) && !text.contains(&name), "{text}");
@@ -99,7 +102,7 @@ fn a_holder_reads_only_entries_of_its_own_and_its_delegates_sessions() {
     assert_eq!(closed, [(&study, false), (&study, true)]);
 
     // The student sees the own session and the reason of its close, and no decisions about the researcher's.
-    let told = wait(&net, &student, 1);
+    let told = wait(&net, &student, 1, 0);
     let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let refused = entries(&net, &student, &["--session", "more"]);
     assert!(refused.len() == 1 && refused[0]["outcome"] == "refused", "{refused:?}");

@@ -12,8 +12,9 @@
 //! - `memory.copy` becomes a call of a function that can also copy out of packets and descriptors.
 //! - The start function, if there is one, becomes an export, so that it is called when the sandbox is complete, under the
 //!   same limits as other calls.
-//! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of remaining packets. Reading the global through
-//!   wasmtime instead would take a large part of the time of these host functions. The module cannot influence the argument.
+//! - Host functions that concern the current packet, such as `emit`, `patch` and `find`, get one more argument, the mask of
+//!   remaining packets (`gets_packet_mask`). Reading the global through wasmtime instead would take a large part of the time
+//!   of these host functions. The module cannot influence the argument.
 //! - Custom sections are removed, except branch hints and function names. The valid part of these is written anew, because
 //!   WebAssembly also accepts modules with invalid custom sections.
 //! - The declared maximum is removed from the memory's type. With a maximum of 1 GiB or less the compiler would assume that
