@@ -85,6 +85,8 @@ pub(super) struct Host<'a> {
     patterns: Vec<Patterns>,
     /// The used bytes of the area of `space` for strings that rows point to.
     strings_used: usize,
+    /// The used bytes of this area at the end of the start.
+    start_strings: Option<usize>,
 }
 
 /// Compiled search patterns. The search algorithm is chosen as in edge/sandbox/src/run/pattern.rs, for a fair comparison.
@@ -113,12 +115,15 @@ impl<'a> Host<'a> {
             descriptors: std::ptr::null(),
             patterns: Vec::new(),
             strings_used: 0,
+            start_strings: None,
         }
     }
 
     /// Begins a block: ticks may send the full number of frames again.
     pub(super) fn begin_block(&mut self) {
         self.sent = (0, 0);
+        // Strings of the start may be used later, those of packets only until the next block.
+        self.strings_used = *self.start_strings.get_or_insert(self.strings_used);
     }
 
     /// The table of host functions. The host must not move while the module is used.
@@ -182,8 +187,6 @@ unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len
         let text = host.space.copy_string(word(field.offset), word(field.offset + 4)).unwrap_or_default();
         host.records.append_tail(field.offset, &text);
     }
-    // The strings of one row are copied before it is emitted, and not used any more.
-    host.strings_used = 0;
     code::OK
 }
 
