@@ -195,7 +195,8 @@ impl<S: Sandbox> BatchDriver<S> {
     /// Gives back the mapped pages of a capture file before a block, once there are many. Otherwise each sandbox would
     /// keep the whole file resident.
     fn release_before(&mut self, block: &Block) {
-        if !block.window().is_on_disk() {
+        // Only a file's pages can be given back: the next access maps them again.
+        if block.window().is_fixed() {
             return;
         }
         let Some(first) = block.descriptors().first() else { return };

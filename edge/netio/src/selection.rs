@@ -305,7 +305,7 @@ impl Selection {
         }
         let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
         // The classifier would find the same in the copy, unless the packet has changed since it was classified.
-        if self.is_of_queue || from.window().faults().is_none() {
+        if self.is_of_queue || from.window().is_fixed() {
             // SAFETY: `write` provides `room` bytes of the arena, which overlap no packet of another window.
             let written = self.write(builder, len, |to, room| unsafe { from.copy_to(index, to, room) });
             let Some((start, _)) = written else { return Added::NoMemory };

@@ -91,12 +91,6 @@ impl PacketWindow {
         Bytes(u64::try_from(self.mapping.len()).unwrap_or(u64::MAX))
     }
 
-    /// Returns true for a part of a file on disk. Its mapped pages can be given back to the kernel at any time, as the
-    /// next access maps them again.
-    pub fn is_on_disk(&self) -> bool {
-        self.watched.is_some()
-    }
-
     /// Always false: every window has bytes.
     pub fn is_empty(&self) -> bool {
         self.mapping.len() == 0
