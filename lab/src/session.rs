@@ -277,8 +277,15 @@ fn forwarding_latency(kind: &str, module: Option<&[u8]>, rate: u64) -> Result<La
             find_session(snapshot, "s").is_some_and(|session| !session.modules.is_empty())
         })?;
     }
-    // The memory suffices for all packets, which are read after the last one.
-    let options = LiveOptions { kind: SocketKind::Packet, ring: Bytes(256 << 20), ..LiveOptions::default() };
+    // The memory suffices for all packets, which are read after the last one, if the kernel fills its blocks.
+    let all = Nanos(u64::try_from(LATENCY_TIME.as_nanos()).unwrap_or(u64::MAX));
+    let options = LiveOptions {
+        kind: SocketKind::Packet,
+        ring: Bytes(256 << 20),
+        latency: all,
+        retire: all,
+        ..LiveOptions::default()
+    };
     let mut far = LiveSource::open("d", options)?;
     std::thread::sleep(SETTLE);
     let used = || process_time(node.pid()).unwrap_or_default();

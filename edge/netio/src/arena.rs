@@ -38,6 +38,35 @@ pub(crate) struct Hold {
     mask: u64,
 }
 
+/// Chunks that are being filled, on which no one else has a hold.
+#[derive(Debug)]
+pub(crate) struct EmptyChunks {
+    /// Keeps the memory mapped.
+    window: Arc<PacketWindow>,
+    chunks: Range<usize>,
+    chunk_bytes: usize,
+    hold: Hold,
+}
+
+impl EmptyChunks {
+    /// The bytes of the chunks.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let len = self.chunks.len() * self.chunk_bytes;
+        // SAFETY: the chunks are inside the mapping, and a memory file's bytes are initialised. `hold` is the only hold,
+        // so no block refers to these bytes, and no other value gives out their addresses. Sandboxes map the memory
+        // read-only and are no part of this program.
+        unsafe {
+            let start = self.window.mapping().base().as_ptr().add(self.chunks.start * self.chunk_bytes);
+            std::slice::from_raw_parts_mut(start, len)
+        }
+    }
+
+    /// The chunks and the hold on them.
+    pub(crate) fn into_parts(self) -> (Range<usize>, Hold) {
+        (self.chunks, self.hold)
+    }
+}
+
 impl Arena {
     /// Creates an arena whose chunks can be [pinned](PinPolicy).
     pub(crate) fn new() -> io::Result<Self> {
@@ -75,13 +104,23 @@ impl Arena {
     ///
     /// Only the arena's owner puts packets into free chunks, so the chunks found stay free until the owner uses them.
     pub(crate) fn find_free(&self, count: usize, own_hold: &Hold) -> Option<Range<usize>> {
+        self.find_free_in(0..CHUNKS, count, own_hold)
+    }
+
+    /// Finds chunks as [`find_free`](Self::find_free) does, among the chunks of a range.
+    pub(crate) fn find_free_in(
+        &self,
+        range: Range<usize>,
+        count: usize,
+        own_hold: &Hold,
+    ) -> Option<Range<usize>> {
         let is_free = |i: usize| match self.hold_counts[i].load(Ordering::Acquire) {
             0 => true,
             1 => own_hold.mask & (1 << i) != 0,
             _ => false,
         };
-        let mut start = 0;
-        for i in 0..CHUNKS {
+        let mut start = range.start;
+        for i in range {
             if !is_free(i) {
                 start = i + 1;
             } else if i + 1 - start == count {
@@ -89,6 +128,14 @@ impl Arena {
             }
         }
         None
+    }
+
+    /// Takes the lowest free chunk of a range.
+    pub(crate) fn take_chunk(&self, range: Range<usize>) -> Option<EmptyChunks> {
+        let mut hold = Hold::default();
+        let chunks = self.find_free_in(range, 1, &hold)?;
+        self.hold(chunks.clone(), &mut hold);
+        Some(EmptyChunks { window: Arc::clone(&self.window), chunks, chunk_bytes: self.chunk_bytes, hold })
     }
 
     /// Adds `chunks` to `hold`.

@@ -7,6 +7,7 @@ use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
 use crate::merge::MergeState;
 use crate::pipe::PipeLull;
+use crate::read_ahead::AheadReader;
 use crate::reader::{FillPause, LARGE_RECORD, PacketReader, UnfinishedBlock};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
@@ -99,6 +100,15 @@ impl Capture {
     /// Returns true if the rest of a pipe was left unread because the program was interrupted.
     pub fn is_cut(&self) -> bool {
         self.pipe_cut.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed))
+    }
+
+    /// A reader that reads ahead; `None` unless the capture was opened with [`ReadAheadMode`](crate::ReadAheadMode), and is
+    /// copied or decompressed.
+    pub fn ahead_reader(&self) -> Option<AheadReader> {
+        match &self.source {
+            CaptureSource::File(_) => None,
+            CaptureSource::Stream(stream) => stream.ahead_reader(),
+        }
     }
 
     /// The ring of descriptors that all blocks share.

@@ -4,7 +4,6 @@ use crate::gzip::Members;
 use crate::merge::MergedCaptures;
 use crate::open::PositionedReader;
 use crate::pipe::Pipe;
-use crate::read_ahead::ReadAhead;
 use crate::totals::EndReason;
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -103,9 +102,8 @@ pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usiz
 }
 
 impl Decoded {
-    /// Reads the first bytes of the source, and sets up the decompression that they indicate, in a thread of its own if
-    /// `in_thread` is true.
-    pub(crate) fn new(mut source: ByteSource, in_thread: bool) -> io::Result<Self> {
+    /// Reads the first bytes of the source, and sets up the decompression that they indicate.
+    pub(crate) fn new(mut source: ByteSource) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
         let len = read_up_to(&mut source, &mut start)?;
         let bytes_read = Arc::new(AtomicU64::new(0));
@@ -117,13 +115,12 @@ impl Decoded {
             Compression::Gzip => Box::new(Members::new(buffered(counted))),
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered(counted))?),
         };
-        let reader = if in_thread { ReadAhead::start(reader) } else { reader };
         Ok(Self { reader, bytes_read })
     }
 
-    /// The number of bytes read from the source so far, before decompression.
-    pub(crate) fn source_bytes_read(&self) -> u64 {
-        self.bytes_read.load(Ordering::Relaxed)
+    /// The counter of the bytes read from the source so far, before decompression.
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes_read)
     }
 
     /// Reads some bytes and returns their number; zero at the end. The error distinguishes damaged data from failed

@@ -90,10 +90,11 @@ pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss, QueueSet,
     ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,
 };
-pub use open::{CaptureInput, CaptureOptions};
+pub use open::{CaptureInput, CaptureOptions, ReadAheadMode};
 pub use pin::{Pin, PinError};
 pub use queue_memory::QUEUE_MAX;
 pub use quota::MemoryQuota;
+pub use read_ahead::AheadReader;
 pub use ring::DescriptorRing;
 pub use selection::{Added, BlockBuilder, Selected, Selection};
 pub use totals::{CaptureInterface, EndReason, Totals, Truncation};

@@ -32,6 +32,18 @@ pub enum CaptureInput {
     Bytes(Vec<u8>),
 }
 
+/// The way in which the bytes of a file are read ahead of the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadAheadMode {
+    /// Bytes are read when they are needed.
+    #[default]
+    No,
+    /// A thread of its own reads ahead.
+    Thread,
+    /// Threads of the caller read ahead, by [`Capture::ahead_reader`].
+    Callers,
+}
+
 /// Options of a capture. The defaults suit all but tests, measurements and programs that catch signals.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
@@ -43,8 +55,8 @@ pub struct CaptureOptions {
     /// faults of its own, so for several sandboxes one copy costs less. The packets, and the reports of a file that is
     /// cut short meanwhile, are the same. Only packets of a mapped file can be pinned without limit.
     pub copy: bool,
-    /// True to decompress a file in a thread of its own.
-    pub decompression_thread: bool,
+    /// The way in which a file that is decompressed or copied is read ahead.
+    pub ahead: ReadAheadMode,
     /// Set to true when the program is to end. A pipe is then read for two more seconds, in which its writer may end too,
     /// and counts as ended after that. Other captures ignore the value: their caller stops to read blocks.
     pub is_interrupted: Arc<AtomicBool>,
@@ -59,7 +71,7 @@ impl Default for CaptureOptions {
             window: Bytes(WINDOW_BYTES),
             stream: false,
             copy: false,
-            decompression_thread: false,
+            ahead: ReadAheadMode::No,
             is_interrupted: Arc::default(),
             output: None,
         }
@@ -177,13 +189,12 @@ impl Capture {
             .map_err(refused)?;
         let start = &start[..len];
         if options.stream || Compression::recognise(&start[..len.min(MAGIC_BYTES)]) != Compression::None {
-            let options =
-                StreamOptions { decompression_thread: options.decompression_thread, expected_end: None };
+            let options = StreamOptions { ahead: options.ahead, expected_end: None };
             return Self::open_stream(name, ByteSource::File(file), Some(Bytes(size)), options);
         }
         if options.copy {
             let source = ByteSource::Positioned(PositionedReader { file, offset: 0, end: size });
-            let options = StreamOptions { expected_end: Some(size), ..StreamOptions::default() };
+            let options = StreamOptions { ahead: options.ahead, expected_end: Some(size) };
             return Self::open_stream(name, source, Some(Bytes(size)), options);
         }
         let (format, offset) = AnyFormat::recognise(start, &name)?;
@@ -197,11 +208,10 @@ impl Capture {
         total: Option<Bytes>,
         options: StreamOptions,
     ) -> Result<Capture, OpenError> {
-        let input = Decoded::new(source, options.decompression_thread)
-            .map_err(|error| OpenError::Open { file: name.clone(), error })?;
+        let input = Decoded::new(source).map_err(|error| OpenError::Open { file: name.clone(), error })?;
         let size = Bytes(ARENA_BYTES as u64);
         let arena = Arena::new().map_err(|error| OpenError::Memory { size, error })?;
-        let mut stream = CaptureStream::new(name.clone(), input, arena, options.expected_end);
+        let mut stream = CaptureStream::new(name.clone(), input, arena, options);
         let mut start = [0; HEADER_BYTES];
         let mut len = HEADER_BYTES;
         // A header that is too short is reported by `recognise` below, with a better message.
@@ -252,10 +262,10 @@ impl Capture {
 
 /// The properties of a stream that depend on its source.
 #[derive(Clone, Copy, Debug, Default)]
-struct StreamOptions {
-    decompression_thread: bool,
+pub(crate) struct StreamOptions {
+    pub(crate) ahead: ReadAheadMode,
     /// The length that the stream has unless its file is cut short; `None` if it is not known.
-    expected_end: Option<u64>,
+    pub(crate) expected_end: Option<u64>,
 }
 
 /// A reader of a file up to `end` that does not move the file's position, which other processes may share.

@@ -1,189 +1,367 @@
-//! Reading in a thread of its own, a bounded number of bytes ahead.
+//! Reading ahead of a stream, a bounded number of chunks, by any thread.
 
-use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::arena::{Arena, CHUNKS, EmptyChunks};
+use crate::decode::{Decoded, StreamEnd};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The size of a buffer.
-const BUFFER_BYTES: usize = 256 << 10;
-/// The most full buffers that wait for the reader.
-const BUFFERS_WAITING_MAX: usize = 4;
+/// The bytes at the beginning of a chunk that stay free, for the part of a record that is in the chunk before.
+const FRONT_BYTES: usize = 128 << 10;
+/// The most chunks that are filled, or may be filled, before the stream uses them.
+const CHUNKS_AHEAD: usize = 4;
+/// The chunks that are filled ahead. The others stay free for long records, which need contiguous chunks.
+const RANGE: Range<usize> = CHUNKS * 5 / 8..CHUNKS;
 
-/// A reader whose bytes another thread has read ahead. Bytes, errors and the end come in the order in which the thread
-/// found them. The thread ends after an error or the end, or when this value is dropped.
+/// The chunks of a stream that were read ahead. Bytes, errors and the end come in the order of the stream.
+#[derive(Debug)]
 pub(crate) struct ReadAhead {
-    /// Full buffers, then an error, or an empty buffer at the end.
-    filled: Receiver<io::Result<Vec<u8>>>,
-    /// Buffers to be filled again.
-    empty: Arc<Mutex<Vec<Vec<u8>>>>,
-    buffer: Vec<u8>,
-    /// The number of bytes of `buffer` that were returned.
-    returned: usize,
+    reader: AheadReader,
+    /// The chunk whose bytes come next.
+    front: Option<FilledChunk>,
+}
+
+/// Reads the next bytes of a capture ahead, so that they are in memory when [`Capture::next_block`] needs them. Any thread
+/// may do so.
+///
+/// [`Capture::next_block`]: crate::Capture::next_block
+#[derive(Clone, Debug)]
+pub struct AheadReader(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The source of the bytes. Its lock is held while a chunk is filled, so that chunks are in order.
+    input: Mutex<Decoded>,
+    chunks: Mutex<Chunks>,
+    /// Tells the stream's own thread that there is a chunk to fill, or that the stream is dropped.
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    empty: Vec<EmptyChunks>,
+    /// True while a thread fills a chunk.
+    is_filling: bool,
+    filled: VecDeque<FilledChunk>,
+    /// The end of the stream, or the error that ends it, after the filled chunks.
+    end: Option<Result<(), StreamEnd>>,
+    /// True if nothing more is read, because of the end or because the stream is dropped.
     has_ended: bool,
 }
 
-impl ReadAhead {
-    /// Starts the thread. If the system refuses one, returns a reader without a thread.
-    pub(crate) fn start(reader: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
-        let (sender, filled) = sync_channel(BUFFERS_WAITING_MAX);
-        let empty = Arc::new(Mutex::new(Vec::new()));
-        let empty_of_thread = Arc::clone(&empty);
-        // Shared, so that the reader is not lost if no thread is started.
-        let shared = Arc::new(Mutex::new(Some(reader)));
-        let shared_with_thread = Arc::clone(&shared);
-        let body = move || {
-            let reader = shared_with_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(reader) = reader {
-                read_all(reader, &sender, &empty_of_thread);
+/// A chunk with bytes of the stream.
+#[derive(Debug)]
+struct FilledChunk {
+    chunk: EmptyChunks,
+    /// The unused bytes.
+    bytes: Range<usize>,
+}
+
+/// The result of waiting for the next bytes.
+#[derive(Debug)]
+pub(crate) enum Front {
+    Ready,
+    End,
+    /// Blocks in use hold all chunks.
+    Full,
+}
+
+impl Chunks {
+    /// The number of chunks that are not in use by the stream.
+    fn count(&self) -> usize {
+        self.empty.len() + usize::from(self.is_filling) + self.filled.len()
+    }
+}
+
+impl Shared {
+    fn chunks(&self) -> MutexGuard<'_, Chunks> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills the next chunk. Returns false if there is none to fill.
+    fn fill(&self, input: &mut Decoded) -> bool {
+        let mut chunk = {
+            let mut chunks = self.chunks();
+            let Some(chunk) = chunks.empty.pop().filter(|_| !chunks.has_ended) else { return false };
+            chunks.is_filling = true;
+            chunk
+        };
+        let bytes = chunk.bytes();
+        let mut to = FRONT_BYTES;
+        let end = loop {
+            match input.read(&mut bytes[to..]) {
+                Ok(0) => break Some(Ok(())),
+                Ok(read) => to += read,
+                Err(error) => break Some(Err(error)),
+            }
+            if to >= bytes.len() {
+                break None;
             }
         };
-        let started = std::thread::Builder::new().name("weir-decompress".to_owned()).spawn(body);
-        if started.is_err()
-            && let Some(reader) = shared.lock().unwrap_or_else(PoisonError::into_inner).take()
-        {
-            return reader;
-        }
-        Box::new(Self { filled, empty, buffer: Vec::new(), returned: 0, has_ended: false })
-    }
-}
-
-/// Reads to the end or the first error, or until the receiver is dropped.
-fn read_all(
-    mut reader: Box<dyn Read + Send>,
-    filled: &SyncSender<io::Result<Vec<u8>>>,
-    empty: &Mutex<Vec<Vec<u8>>>,
-) {
-    loop {
-        let mut buffer = empty.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        buffer.resize(BUFFER_BYTES, 0);
-        let (mut len, mut end) = (0, None);
-        while len < BUFFER_BYTES && end.is_none() {
-            match reader.read(&mut buffer[len..]) {
-                Ok(0) => end = Some(Ok(Vec::new())),
-                Ok(read) => len += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => end = Some(Err(error)),
-            }
-        }
-        buffer.truncate(len);
+        let mut chunks = self.chunks();
         // The bytes before an error count.
-        if len > 0 && filled.send(Ok(buffer)).is_err() {
-            return;
+        if to > FRONT_BYTES {
+            chunks.filled.push_back(FilledChunk { chunk, bytes: FRONT_BYTES..to });
         }
-        if let Some(end) = end {
-            let _ = filled.send(end);
-            return;
+        chunks.is_filling = false;
+        chunks.has_ended |= end.is_some();
+        chunks.end = end;
+        true
+    }
+}
+
+impl AheadReader {
+    /// Returns true if a chunk can be read ahead, and no other thread does so now.
+    pub fn is_wanted(&self) -> bool {
+        let chunks = self.0.chunks();
+        !chunks.is_filling && !chunks.has_ended && !chunks.empty.is_empty()
+    }
+
+    /// Reads a chunk ahead, unless another thread does so now.
+    pub fn read(&self) {
+        match self.0.input.try_lock() {
+            Ok(mut input) => {
+                self.0.fill(&mut input);
+            }
+            // The stream reports the panic.
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {}
+        }
+    }
+
+    /// Fills chunks until the end, or until the stream is dropped.
+    fn run(&self) {
+        loop {
+            let mut chunks = self.0.chunks();
+            while chunks.empty.is_empty() && !chunks.has_ended {
+                chunks = self.0.wake.wait(chunks).unwrap_or_else(PoisonError::into_inner);
+            }
+            if chunks.has_ended {
+                return;
+            }
+            drop(chunks);
+            let Ok(mut input) = self.0.input.lock() else { return };
+            self.0.fill(&mut input);
         }
     }
 }
 
-impl Read for ReadAhead {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if to.is_empty() {
-            return Ok(0);
+impl ReadAhead {
+    pub(crate) fn new(input: Decoded) -> Self {
+        let (input, chunks, wake) = (Mutex::new(input), Mutex::default(), Condvar::new());
+        Self { reader: AheadReader(Arc::new(Shared { input, chunks, wake })), front: None }
+    }
+
+    /// Starts a thread that reads ahead. Without a thread, [`wait`](Self::wait) reads.
+    pub(crate) fn start_thread(&self) {
+        let reader = self.reader.clone();
+        let _ = std::thread::Builder::new().name("weir-read".to_owned()).spawn(move || reader.run());
+    }
+
+    /// Returns a reader for other threads.
+    pub(crate) fn reader(&self) -> AheadReader {
+        self.reader.clone()
+    }
+
+    /// Waits for the next bytes, or reads them if no other thread does so. Takes free chunks of the arena for reading ahead.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamEnd`] if the bytes could not be read.
+    pub(crate) fn wait(&mut self, arena: &Arena) -> Result<Front, StreamEnd> {
+        loop {
+            let mut chunks = self.reader.0.chunks();
+            while chunks.count() < CHUNKS_AHEAD
+                && !chunks.has_ended
+                && let Some(chunk) = arena.take_chunk(RANGE)
+            {
+                chunks.empty.push(chunk);
+                self.reader.0.wake.notify_one();
+            }
+            self.front = self.front.take().or_else(|| chunks.filled.pop_front());
+            if self.front.is_some() {
+                return Ok(Front::Ready);
+            }
+            if let Some(end) = chunks.end.take() {
+                return end.map(|()| Front::End);
+            }
+            if chunks.count() == 0 {
+                return Ok(Front::Full);
+            }
+            drop(chunks);
+            // Waits while another thread fills a chunk.
+            let Ok(mut input) = self.reader.0.input.lock() else {
+                // The thread that panicked has left no end, and the rest of the bytes is missing.
+                return Err(StreamEnd::Io(io::Error::other("a thread that read ahead ended early")));
+            };
+            if self.reader.0.chunks().filled.is_empty() {
+                self.reader.0.fill(&mut input);
+            }
         }
-        while self.returned == self.buffer.len() {
-            if self.has_ended {
-                return Ok(0);
-            }
-            let used = std::mem::take(&mut self.buffer);
-            if used.capacity() > 0 {
-                self.empty.lock().unwrap_or_else(PoisonError::into_inner).push(used);
-            }
-            self.returned = 0;
-            match self.filled.recv() {
-                Ok(Ok(buffer)) if buffer.is_empty() => self.has_ended = true,
-                Ok(Ok(buffer)) => self.buffer = buffer,
-                Ok(Err(error)) => {
-                    self.has_ended = true;
-                    return Err(error);
-                }
-                // A thread that panicked has sent no end, and the rest of the bytes is missing.
-                Err(_) => {
-                    self.has_ended = true;
-                    return Err(io::Error::other("the thread that decompresses ended early"));
-                }
-            }
+    }
+
+    /// Moves the next bytes of the stream to `to`, as many as are read and fit. Returns their number.
+    pub(crate) fn copy(&mut self, to: &mut [u8]) -> usize {
+        let Some(front) = &mut self.front else { return 0 };
+        let len = to.len().min(front.bytes.len());
+        let from = front.bytes.start;
+        to[..len].copy_from_slice(&front.chunk.bytes()[from..from + len]);
+        front.bytes.start += len;
+        if front.bytes.is_empty() {
+            self.front = None;
         }
-        let rest = &self.buffer[self.returned..];
-        let len = rest.len().min(to.len());
-        to[..len].copy_from_slice(&rest[..len]);
-        self.returned += len;
-        Ok(len)
+        len
+    }
+
+    /// Takes the chunk with the next bytes of the stream, and puts `before` before them. Returns the range of all these
+    /// bytes in the chunk. Returns `None`, and takes nothing, if there is no room.
+    pub(crate) fn take(&mut self, before: &[u8]) -> Option<(EmptyChunks, Range<usize>)> {
+        let FilledChunk { mut chunk, bytes } =
+            self.front.take_if(|front| front.bytes.start >= before.len())?;
+        let start = bytes.start - before.len();
+        chunk.bytes()[start..bytes.start].copy_from_slice(before);
+        Some((chunk, start..bytes.end))
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        let mut chunks = self.reader.0.chunks();
+        chunks.has_ended = true;
+        chunks.empty.clear();
+        drop(chunks);
+        self.reader.0.wake.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::{CHUNK_BYTES, Hold};
+    use crate::decode::ByteSource;
+    use std::io::Cursor;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A reader of `left` numbered bytes, at most 1,000 a call, that then fails with `error`, panics, or ends.
-    struct Numbers {
-        next: usize,
-        left: usize,
-        error: Option<io::ErrorKind>,
-        panics: bool,
+    /// The bytes `from..to` of a stream of different bytes.
+    fn numbers(range: Range<usize>) -> Vec<u8> {
+        range.map(|i| u8::try_from(i % 251).unwrap()).collect()
     }
 
-    impl Read for Numbers {
-        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-            if self.left == 0 {
-                assert!(!self.panics, "the reader panics, as the test asks");
-                return self.error.map_or(Ok(0), |kind| Err(kind.into()));
-            }
-            let len = to.len().min(self.left).min(1000);
-            for byte in &mut to[..len] {
-                *byte = number(self.next);
-                self.next += 1;
-            }
-            self.left -= len;
-            Ok(len)
+    /// A reader of these bytes, with a thread of its own or without.
+    fn ahead(bytes: &[u8], has_thread: bool) -> ReadAhead {
+        let source = ByteSource::Memory(Cursor::new(bytes.to_vec()));
+        let ahead = ReadAhead::new(Decoded::new(source).unwrap());
+        if has_thread {
+            ahead.start_thread();
         }
-    }
-
-    fn number(i: usize) -> u8 {
-        u8::try_from(i % 251).unwrap()
-    }
-
-    fn read(left: usize, error: Option<io::ErrorKind>, panics: bool) -> (Vec<u8>, io::Result<usize>) {
-        let mut reader = ReadAhead::start(Box::new(Numbers { next: 0, left, error, panics }));
-        let mut bytes = Vec::new();
-        let result = reader.read_to_end(&mut bytes);
-        (bytes, result)
+        ahead
     }
 
     #[test]
-    fn bytes_come_in_order_and_before_the_end_or_the_error() {
-        for len in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, 12 * BUFFER_BYTES + 7] {
-            let numbers: Vec<u8> = (0..len).map(number).collect();
-            let (bytes, result) = read(len, None, false);
-            assert!(bytes == numbers && result.unwrap() == len, "{len}");
-            let (bytes, result) = read(len, Some(io::ErrorKind::UnexpectedEof), false);
-            assert!(bytes == numbers, "{len}");
-            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    fn bytes_come_in_order_and_then_the_end_or_the_error() {
+        let room = CHUNK_BYTES - FRONT_BYTES;
+        let arena = Arena::new().unwrap();
+        let lengths = [0, 1, room - 1, room, room + 1, 12 * room + 7];
+        for (len, has_thread) in lengths.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+            let bytes = numbers(0..len);
+            let mut ahead = ahead(&bytes, has_thread);
+            let mut found = Vec::new();
+            while let Front::Ready = ahead.wait(&arena).unwrap() {
+                let (mut chunk, range) = ahead.take(b"before").unwrap();
+                let (before, next) = chunk.bytes()[range].split_at(6);
+                assert_eq!(before, b"before");
+                found.extend_from_slice(next);
+            }
+            assert!(found == bytes, "{len}");
         }
+        // A gzip header without data.
+        let mut ahead = ahead(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], true);
+        assert!(matches!(ahead.wait(&arena), Err(StreamEnd::Data(_))));
     }
 
     #[test]
-    fn a_panic_of_the_thread_is_an_error_and_no_end() {
-        let (bytes, result) = read(10, None, true);
-        assert!(bytes.len() <= 10 && result.is_err());
+    fn bytes_that_do_not_fit_before_a_chunk_are_refused_and_a_copy_gives_the_rest() {
+        let arena = Arena::new().unwrap();
+        let bytes = numbers(0..5000);
+        let mut ahead = ahead(&bytes, false);
+        assert!(matches!(ahead.wait(&arena).unwrap(), Front::Ready));
+        assert!(ahead.take(&vec![0; FRONT_BYTES + 1]).is_none());
+        let mut part = [0; 100];
+        assert_eq!(ahead.copy(&mut part), 100);
+        assert_eq!(part, bytes[..100]);
+        let (mut chunk, range) = ahead.take(&vec![7; FRONT_BYTES + 100]).unwrap();
+        let found = &chunk.bytes()[range];
+        assert!(found[..FRONT_BYTES + 100].iter().all(|byte| *byte == 7));
+        assert!(found[FRONT_BYTES + 100..] == bytes[100..]);
+        assert!(matches!(ahead.wait(&arena).unwrap(), Front::End));
     }
 
     #[test]
-    fn a_reader_that_is_dropped_ends_the_thread() {
-        let alive = Arc::new(());
-        struct Endless(#[expect(dead_code, reason = "counts the owners")] Arc<()>);
-        impl Read for Endless {
-            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-                Ok(to.len())
+    fn reading_pauses_while_blocks_hold_the_chunks_and_a_dropped_stream_gives_them_back() {
+        let arena = Arena::new().unwrap();
+        let bytes = numbers(0..40 * CHUNK_BYTES);
+        for has_thread in [false, true] {
+            let mut ahead = ahead(&bytes, has_thread);
+            let (mut held, mut found) = (Vec::new(), Vec::new());
+            let mut take = |ahead: &mut ReadAhead, held: &mut Vec<EmptyChunks>| {
+                let (mut chunk, range) = ahead.take(&[]).unwrap();
+                found.extend_from_slice(&chunk.bytes()[range]);
+                held.push(chunk);
+            };
+            while let Front::Ready = ahead.wait(&arena).unwrap() {
+                take(&mut ahead, &mut held);
+            }
+            assert_eq!(held.len(), RANGE.len());
+            held.pop();
+            assert!(matches!(ahead.wait(&arena).unwrap(), Front::Ready));
+            take(&mut ahead, &mut held);
+            assert!(found == bytes[..found.len()]);
+            drop((held, ahead));
+            // The thread may be filling a chunk.
+            while arena.find_free(CHUNKS, &Hold::default()).is_none() {
+                std::thread::yield_now();
             }
         }
-        let mut reader = ReadAhead::start(Box::new(Endless(Arc::clone(&alive))));
-        reader.read_exact(&mut [0; 10]).unwrap();
-        drop(reader);
-        while Arc::strong_count(&alive) > 1 {
-            std::thread::yield_now();
-        }
+    }
+
+    #[test]
+    fn several_threads_read_the_chunks_in_order() {
+        let arena = Arena::new().unwrap();
+        let bytes = numbers(0..30 * CHUNK_BYTES + 5);
+        let mut ahead = ahead(&bytes, true);
+        let is_done = AtomicBool::new(false);
+        let readers = [ahead.reader(), ahead.reader()];
+        let found = std::thread::scope(|scope| {
+            for reader in &readers {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        if reader.is_wanted() {
+                            reader.read();
+                        }
+                    }
+                });
+            }
+            let mut found = Vec::new();
+            while let Front::Ready = ahead.wait(&arena).unwrap() {
+                let (mut chunk, range) = ahead.take(&[]).unwrap();
+                found.extend_from_slice(&chunk.bytes()[range]);
+            }
+            is_done.store(true, Ordering::Relaxed);
+            found
+        });
+        assert!(found == bytes);
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_that_reads_is_an_error_and_no_end() {
+        let arena = Arena::new().unwrap();
+        let mut ahead = ahead(&numbers(0..100), false);
+        let reader = ahead.reader();
+        let panicked = std::thread::spawn(move || {
+            let _input = reader.0.input.lock().unwrap();
+            panic!("the thread panics, as the test asks");
+        });
+        assert!(panicked.join().is_err());
+        assert!(matches!(ahead.wait(&arena), Err(StreamEnd::Io(_))));
     }
 }

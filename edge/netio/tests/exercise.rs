@@ -1,7 +1,7 @@
 //! Reads a capture in every way and compares the results. For fuzzers and tests.
 
 use weir_abi::Descriptor;
-use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions, Totals};
+use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions, ReadAheadMode, Totals};
 use weir_units::Bytes;
 
 /// The result of reading a capture.
@@ -51,7 +51,7 @@ pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, Str
     Ok(Reading { packets, blocks, totals, error })
 }
 
-/// Reads `bytes` as a mapped file, in windows of one page, as a stream, as a copied file, and decompressed in a thread. The
+/// Reads `bytes` as a mapped file, in windows of one page, as a stream, as a copied file, and read ahead. The
 /// results have to be equal.
 ///
 /// # Errors
@@ -68,8 +68,10 @@ pub fn read_all(bytes: &[u8]) -> Result<Reading, String> {
     assert_eq!(mapped, streamed, "mapped and streamed");
     let copied = way(CaptureOptions { copy: true, ..CaptureOptions::default() });
     assert_eq!(mapped, copied, "mapped and copied");
-    let threaded = way(CaptureOptions { decompression_thread: true, ..CaptureOptions::default() });
-    assert_eq!(mapped, threaded, "without and with a thread that decompresses");
+    for ahead in [ReadAheadMode::Thread, ReadAheadMode::Callers] {
+        let read_ahead = way(CaptureOptions { copy: true, ahead, ..CaptureOptions::default() });
+        assert_eq!(mapped, read_ahead, "read when needed, and ahead ({ahead:?})");
+    }
     let paged = way(CaptureOptions { window: Bytes(4096), ..CaptureOptions::default() });
     // The ends of blocks depend on windows.
     let without_blocks =

@@ -12,7 +12,7 @@ use weir_datapath::clock::wall_clock;
 use weir_datapath::source::{FetchError, PacketSource, Poll};
 use weir_netio::{
     Capture, CaptureInput, CaptureOptions, Direction, LiveError, LiveOptions, LiveSource, OpenError,
-    QueueSet, SocketKind,
+    QueueSet, ReadAheadMode, SocketKind,
 };
 use weir_sandbox::process_time;
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -21,7 +21,8 @@ use weir_units::{Escape as _, Nanos, Timestamp};
 /// arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
-/// The least number of sandboxes for which copying a capture file costs less than the page faults of a mapping for each.
+/// The least number of sandboxes for which one thread copies a capture file in less time than the page faults of a mapping for
+/// each sandbox take. Several threads share the work of copying, but not that of walking through a mapping.
 const COPY_SANDBOXES_MIN: usize = 3;
 
 /// The least length of a file that is copied. A module can read all of the memory for the copies, so that memory must not be
@@ -47,6 +48,8 @@ pub enum PacketSourceError {
 pub struct ReadMode {
     /// A pipe is read no longer than standard output has a reader.
     pub ends_with_reader: bool,
+    /// The number of threads that process packets.
+    pub jobs: usize,
     /// The number of sandboxes.
     pub sandboxes: usize,
     /// True if a module keeps packets, which is possible without limit only in a mapped file.
@@ -62,11 +65,19 @@ pub fn open(
 ) -> Result<PacketSource, PacketSourceError> {
     // Without a descriptor for it, the end of the reader is noticed at the next packet.
     let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
+    let is_worthwhile = mode.jobs > 1 || mode.sandboxes >= COPY_SANDBOXES_MIN;
+    let copy = is_worthwhile && !mode.keeps_packets && is_one_large_file(captures);
     let options = CaptureOptions {
         is_interrupted: Arc::clone(interrupted),
         output: mode.ends_with_reader.then(output).flatten(),
-        copy: mode.sandboxes >= COPY_SANDBOXES_MIN && !mode.keeps_packets && is_one_large_file(captures),
-        decompression_thread: captures.len() <= 1,
+        copy,
+        ahead: match (captures.len() <= 1, mode.jobs) {
+            (false, _) => ReadAheadMode::No,
+            // A copy takes too little time for a thread of its own.
+            (true, 1) if copy => ReadAheadMode::No,
+            (true, 1) => ReadAheadMode::Thread,
+            (true, _) => ReadAheadMode::Callers,
+        },
         ..CaptureOptions::default()
     };
     let capture = match (&args.interface, captures) {

@@ -4,7 +4,7 @@ use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use std::fmt;
 use weir_datapath::driver::{BatchDriver, BatchError};
 use weir_netio::{Block, DescriptorRing};
-use weir_sandbox::{During, Incident, Instance, thread_time};
+use weir_sandbox::{Cycles, During, Incident, Instance};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
@@ -45,8 +45,10 @@ pub struct Cutoff {
 #[derive(Debug)]
 pub struct Shard {
     driver: BatchDriver,
-    /// Thread CPU time in the module and its calls; time stolen by other threads or the hypervisor is excluded.
+    /// Processor time in the module and its calls.
     pub time: Nanos,
+    /// Cycles in the module and its calls whose time is not in `time` yet.
+    cycles: Cycles,
     /// The first faults of the instance.
     pub first_faults: Vec<PacketFault>,
     /// The point at which the instance stopped, if the capture lost bytes.
@@ -73,15 +75,33 @@ impl Shard {
             instance.forget_start();
         }
         let driver = BatchDriver::new(instance, ring, tick)?;
-        let mut shard =
-            Self { driver, time: Nanos(0), first_faults: Vec::new(), cutoff: None, seen: 0, part, parts };
+        let mut shard = Self {
+            driver,
+            time: Nanos(0),
+            cycles: Cycles(0),
+            first_faults: Vec::new(),
+            cutoff: None,
+            seen: 0,
+            part,
+            parts,
+        };
         shard.record_faults(0);
         Ok(shard)
+    }
+
+    /// Returns the index of this instance among those of its module, if there are several.
+    pub fn part(&self) -> Option<usize> {
+        usize::try_from(self.part).ok().filter(|_| self.parts > 1)
     }
 
     /// Returns the sandbox instance.
     pub fn instance(&self) -> &Instance {
         &self.driver.instance
+    }
+
+    /// Takes the cycles in the module and its calls since the last time.
+    pub fn take_cycles(&mut self) -> Cycles {
+        std::mem::take(&mut self.cycles)
     }
 
     /// Runs the module on the input of a task and stores the output in the task.
@@ -98,9 +118,9 @@ impl Shard {
             WorkInput::Block(block) => self.process_block(block, task, &mut drops)?,
             WorkInput::Clock(at) => {
                 self.driver.instance.begin_block();
-                let begin = thread_time();
+                let begin = Cycles::now();
                 self.driver.tick(*at);
-                self.time.0 += thread_time().0.saturating_sub(begin.0);
+                self.cycles.0 += Cycles::now().since(begin).0;
                 self.record_faults(0);
                 self.check_zeros()
             }
@@ -148,7 +168,7 @@ impl Shard {
         self.driver.instance.set_first_packet(block.first_packet());
         let intact = block.intact();
         let mut processed = 0;
-        let begin = thread_time();
+        let begin = Cycles::now();
         if let (Some(at), Some(first)) = (task.at, block.descriptors().first()) {
             self.driver.catch_up(at, Timestamp(first.ts_ns));
         }
@@ -173,7 +193,7 @@ impl Shard {
             }
             processed = batch.first + intact_in_batch;
         }
-        self.time.0 += thread_time().0.saturating_sub(begin.0);
+        self.cycles.0 += Cycles::now().since(begin).0;
         self.record_faults(block.first_packet());
         let (still_intact, touches_last_page) = block.intact_of(processed);
         let has_read_zeros = self.driver.has_lost_bytes() || touches_last_page;

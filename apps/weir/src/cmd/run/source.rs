@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_datapath::clock::ClockReading;
 use weir_datapath::source::{FetchError, PacketSource, Poll};
-use weir_netio::{Block, Capture, CaptureFilter, CaptureFilterError, LiveTotals, Totals};
+use weir_netio::{AheadReader, Block, Capture, CaptureFilter, CaptureFilterError, LiveTotals, Totals};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 
@@ -154,6 +154,16 @@ impl RunSource {
     /// Returns the flag that ends reading, even while another thread is blocked on a pipe.
     pub fn interrupted(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.limits.interrupted)
+    }
+
+    /// Returns true for capture files, whose packets need not be waited for.
+    pub fn is_file(&self) -> bool {
+        self.packet_source.capture().is_some_and(|capture| !capture.is_pipe())
+    }
+
+    /// Returns a reader that reads a capture ahead, if the capture supports that.
+    pub fn ahead_reader(&self) -> Option<AheadReader> {
+        self.packet_source.capture().and_then(Capture::ahead_reader)
     }
 
     /// Stops reading, after an error elsewhere.

@@ -3,18 +3,34 @@
 //! All threads run the same loop: each takes the most urgent job. The packet source, the collector and each instance have at most one
 //! job at a time, and each instance gets the blocks in order. A single thread therefore finishes a block while it is in the
 //! cache, many threads overlap, and the results do not depend on the number of threads.
+//!
+//! Each instance has a home thread, in whose core's cache its memory is. Another thread runs it only when that thread has nothing
+//! else to do.
 
-use super::block_task::BlockTask;
+use super::block_task::{BlockTask, InstanceOutput};
 use super::collector::{CollectError, Collector};
 use super::shard::Shard;
 use super::source::{RunSource, SourceError};
+use super::thread_meter::ThreadMeter;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_datapath::driver::BatchError;
+use weir_netio::AheadReader;
+use weir_units::Nanos;
 
 /// Maximum number of blocks in flight; it bounds the memory for results that are not written yet.
 const BLOCKS_MAX: usize = 8;
+
+/// The number of blocks in flight below which one of several threads reads a file before it runs instances. The others would soon
+/// have nothing to do.
+const BLOCKS_URGENT: usize = 2;
+
+/// The number of blocks in flight below which a thread reads before it runs an instance of another thread.
+const BLOCKS_LOW: usize = 4;
+
+/// Maximum number of instances that a job runs. More would leave none for a thread without a job, and fewer need the lock more often.
+const INSTANCES_MAX: usize = 2;
 
 /// The number of times that a thread without a job looks for one before it sleeps: some 20 µs, about the time of waking a thread
 /// on a virtual machine.
@@ -57,6 +73,15 @@ struct State {
     shards: Vec<Option<Box<Shard>>>,
     /// The number of the next task, for each instance.
     next: Vec<u64>,
+    /// The home thread of each instance.
+    homes: Vec<usize>,
+    /// The processor time of each instance on threads that have ended.
+    times: Vec<Nanos>,
+    /// The number of blocks in flight below which reading comes before running instances. 0 for one thread, so that a block is
+    /// still in the cache, and for a source that may wait for packets.
+    urgent: usize,
+    /// Reads the bytes of a capture ahead, if several threads share the work.
+    ahead_reader: Option<AheadReader>,
     collector: Option<Box<Collector>>,
     tasks: VecDeque<Arc<BlockTask>>,
     /// The number of the first of `tasks`.
@@ -75,6 +100,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 enum NextJob {
     Read,
+    ReadAhead,
     /// Processing the next task with the instance of this index.
     Process(usize),
     Collect,
@@ -83,7 +109,8 @@ enum NextJob {
 /// A job of a thread, with the part of the state that it needs.
 enum Job {
     Read(Box<RunSource>),
-    Process(usize, Box<Shard>, Arc<BlockTask>),
+    ReadAhead(AheadReader),
+    Process(Vec<(usize, Box<Shard>)>, Arc<BlockTask>),
     Collect(Box<Collector>, Arc<BlockTask>),
 }
 
@@ -97,10 +124,20 @@ impl WorkerPool {
         }
         let interrupted = self.source.interrupted();
         let state = Mutex::new(State {
+            urgent: if jobs > 1 && self.source.is_file() { BLOCKS_URGENT } else { 0 },
+            ahead_reader: self.source.ahead_reader(),
             source: Some(Box::new(self.source)),
             source_ended: false,
             source_blocked: false,
             next: vec![0; self.shards.len()],
+            // Instances for the same flows share a thread.
+            homes: self
+                .shards
+                .iter()
+                .enumerate()
+                .map(|(i, shard)| shard.part().unwrap_or(i) % jobs.max(1))
+                .collect(),
+            times: vec![Nanos(0); self.shards.len()],
             shards: self.shards.into_iter().map(|shard| Some(Box::new(shard))).collect(),
             collector: Some(Box::new(self.collector)),
             tasks: VecDeque::new(),
@@ -113,19 +150,21 @@ impl WorkerPool {
         });
         let (wake, changes) = (Condvar::new(), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            for _ in 1..jobs {
+            for thread in 1..jobs {
+                let (state, wake, changes) = (&state, &wake, &changes);
                 // Fewer threads produce the same results.
-                if std::thread::Builder::new()
-                    .spawn_scoped(scope, || run_jobs(&state, &wake, &changes))
-                    .is_err()
-                {
+                let body = move || run_jobs(thread, state, wake, changes);
+                if std::thread::Builder::new().spawn_scoped(scope, body).is_err() {
                     break;
                 }
             }
-            run_jobs(&state, &wake, &changes);
+            run_jobs(0, &state, &wake, &changes);
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let shards = state.shards.into_iter().flatten().map(|shard| *shard).collect();
+        let mut shards: Vec<Shard> = state.shards.into_iter().flatten().map(|shard| *shard).collect();
+        for (shard, time) in shards.iter_mut().zip(state.times) {
+            shard.time = time;
+        }
         let (Some(source), Some(collector)) = (state.source, state.collector) else {
             unreachable!("only a panicking thread keeps a job, and its panic ends the scope");
         };
@@ -134,26 +173,37 @@ impl WorkerPool {
 }
 
 /// Takes and performs jobs until the run is finished.
-fn run_jobs(state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
+fn run_jobs(thread: usize, state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
+    let mut meter = ThreadMeter::new(guard.shards.len());
     loop {
         if guard.panicked || guard.is_finished() {
             break;
         }
-        let Some(job) = guard.take_job() else {
+        let Some(job) = guard.take_job(thread) else {
+            meter.pause();
             guard = await_change(guard, state, wake, changes);
+            meter.resume();
             continue;
         };
         // Waking costs a system call, so a thread wakes one other if there is a job for it. That one does the same.
-        if guard.waiting > 0 && guard.next_job().is_some() {
+        if guard.waiting > 0 && guard.next_job(None).is_some() {
             wake.notify_one();
         }
         drop(guard);
-        let done = job.perform();
+        let mut done = job.perform();
+        if let Done::Process(shards, _) = &mut done {
+            for (index, shard) in shards {
+                meter.add(*index, shard.take_cycles());
+            }
+        }
         guard = lock(state);
         guard.put_back(done);
         changes.fetch_add(1, Ordering::Relaxed);
+    }
+    for (sum, time) in guard.times.iter_mut().zip(meter.finish()) {
+        sum.0 += time.0;
     }
     drop(guard);
     wake.notify_all();
@@ -206,7 +256,8 @@ impl Drop for OnPanic<'_> {
 /// The result of a job, with the part of the state to put back.
 enum Done {
     Read(Box<RunSource>, Option<Arc<BlockTask>>, Read),
-    Process(usize, Box<Shard>, Result<(), BatchError>),
+    ReadAhead,
+    Process(Vec<(usize, Box<Shard>)>, Result<(), BatchError>),
     Collect(Box<Collector>, Result<(), CollectError>),
 }
 
@@ -233,13 +284,21 @@ impl Job {
                     Done::Read(source, Some(last), Read::Ended(Err(error)))
                 }
             },
-            Self::Process(index, mut shard, task) => {
-                let result = shard.process(&task, index);
-                if result.is_err() {
-                    // The task must still complete for the other instances.
-                    task.store_output(index, super::block_task::InstanceOutput::default());
+            Self::ReadAhead(reader) => {
+                reader.read();
+                Done::ReadAhead
+            }
+            Self::Process(mut shards, task) => {
+                let mut result = Ok(());
+                for (index, shard) in &mut shards {
+                    let processed = shard.process(&task, *index);
+                    if processed.is_err() {
+                        // The task must still complete for the other instances.
+                        task.store_output(*index, InstanceOutput::default());
+                    }
+                    result = result.and(processed);
                 }
-                Done::Process(index, shard, result)
+                Done::Process(shards, result)
             }
             Self::Collect(mut collector, task) => {
                 let result = collector.collect(&task);
@@ -255,33 +314,59 @@ impl State {
         self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
     }
 
-    /// Returns the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
-    fn next_job(&self) -> Option<NextJob> {
+    /// Returns the most urgent job for a thread, or for any thread: collecting, which frees a block; then the thread's instance that
+    /// is furthest behind; then reading, so that instances have blocks; then an instance of another thread; then reading further
+    /// ahead.
+    fn next_job(&self, thread: Option<usize>) -> Option<NextJob> {
         if self.collector.is_some() && self.tasks.front().is_some_and(|front| front.is_done()) {
             return Some(NextJob::Collect);
         }
+        let may_read = self.source.is_some() && !self.source_ended && !self.source_blocked;
+        if may_read && self.tasks.len() < self.urgent {
+            return Some(NextJob::Read);
+        }
         let end = self.first + self.tasks.len() as u64;
-        let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < end);
-        if let Some(index) = ready.min_by_key(|&i| self.next[i]) {
+        let ready = || (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < end);
+        let furthest_behind = |i: &usize| self.next[*i];
+        let home = ready().filter(|&i| thread.is_none_or(|thread| self.homes[i] == thread));
+        if let Some(index) = home.min_by_key(furthest_behind) {
             return Some(NextJob::Process(index));
         }
-        let may_read = !self.source_ended && !self.source_blocked && self.tasks.len() < BLOCKS_MAX;
-        (may_read && self.source.is_some()).then_some(NextJob::Read)
+        if may_read && self.tasks.len() < BLOCKS_LOW {
+            return Some(NextJob::Read);
+        }
+        if self.ahead_reader.as_ref().is_some_and(AheadReader::is_wanted) {
+            return Some(NextJob::ReadAhead);
+        }
+        if let Some(index) = ready().min_by_key(furthest_behind) {
+            return Some(NextJob::Process(index));
+        }
+        (may_read && self.tasks.len() < BLOCKS_MAX).then_some(NextJob::Read)
     }
 
     /// Takes the most urgent job, with the part of the state that it needs.
-    fn take_job(&mut self) -> Option<Job> {
-        match self.next_job()? {
+    fn take_job(&mut self, thread: usize) -> Option<Job> {
+        match self.next_job(Some(thread))? {
             NextJob::Collect => {
                 let front = Arc::clone(self.tasks.front()?);
                 self.collector.take().map(|collector| Job::Collect(collector, front))
             }
             NextJob::Process(index) => {
-                let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
+                let number = self.next[index];
+                let distance = usize::try_from(number - self.first).unwrap_or(usize::MAX);
                 let task = Arc::clone(self.tasks.get(distance)?);
-                self.shards[index].take().map(|shard| Job::Process(index, shard, task))
+                let home = self.homes[index];
+                let most = if home == thread { INSTANCES_MAX } else { 1 };
+                let mut shards = Vec::with_capacity(most);
+                for i in index..self.shards.len() {
+                    if shards.len() < most && self.homes[i] == home && self.next[i] == number {
+                        shards.extend(self.shards[i].take().map(|shard| (i, shard)));
+                    }
+                }
+                Some(Job::Process(shards, task))
             }
             NextJob::Read => self.source.take().map(Job::Read),
+            NextJob::ReadAhead => self.ahead_reader.clone().map(Job::ReadAhead),
         }
     }
 
@@ -302,11 +387,16 @@ impl State {
                     }
                 }
             }
-            Done::Process(index, shard, result) => {
-                let fault = (self.is_strict && !shard.first_faults.is_empty())
-                    .then_some(WorkerPoolError::Fault(index));
-                self.shards[index] = Some(shard);
-                self.next[index] += 1;
+            Done::ReadAhead => {}
+            Done::Process(shards, result) => {
+                let mut fault = None;
+                for (index, shard) in shards {
+                    if self.is_strict && !shard.first_faults.is_empty() {
+                        fault.get_or_insert(WorkerPoolError::Fault(index));
+                    }
+                    self.shards[index] = Some(shard);
+                    self.next[index] += 1;
+                }
                 failed = result.err().map(WorkerPoolError::from).or(fault);
             }
             Done::Collect(collector, result) => {
