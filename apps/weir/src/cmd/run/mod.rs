@@ -5,13 +5,13 @@ mod capture_file;
 mod captures;
 mod collector;
 mod forward;
+mod instance_times;
 mod outputs;
 mod packet_source;
 mod shard;
 mod source;
 mod summary;
 mod tables;
-mod thread_meter;
 mod worker_pool;
 
 use crate::calibrated_profile::{ProfileFileError, calibrated_profile};

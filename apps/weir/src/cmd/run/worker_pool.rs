@@ -9,9 +9,9 @@
 
 use super::block_task::{BlockTask, InstanceOutput};
 use super::collector::{CollectError, Collector};
+use super::instance_times::InstanceTimes;
 use super::shard::Shard;
 use super::source::{RunSource, SourceError};
-use super::thread_meter::ThreadMeter;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -176,7 +176,7 @@ impl WorkerPool {
 fn run_jobs(thread: usize, state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
-    let mut meter = ThreadMeter::new(guard.shards.len());
+    let mut meter = InstanceTimes::new(guard.shards.len());
     loop {
         if guard.panicked || guard.is_finished() {
             break;

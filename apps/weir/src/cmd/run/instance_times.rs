@@ -10,7 +10,7 @@ const CALLS_MAX: u32 = 256;
 /// Measures calls by the processor's counter. The thread's own clock, which stands still while the thread does not run,
 /// gives the time of a cycle.
 #[derive(Debug)]
-pub struct ThreadMeter {
+pub struct InstanceTimes {
     begin: Cycles,
     thread: Nanos,
     /// Cycles of each instance since `begin`.
@@ -20,7 +20,7 @@ pub struct ThreadMeter {
     times: Vec<Nanos>,
 }
 
-impl ThreadMeter {
+impl InstanceTimes {
     /// Creates a meter for a number of instances.
     pub fn new(instances: usize) -> Self {
         Self {
