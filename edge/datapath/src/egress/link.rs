@@ -1,11 +1,12 @@
-//! The thread of one link, which sends frames in the order and at the times that the scheduler decides.
+//! One link, on which frames are sent in the order and at the times that the scheduler decides: by the link's thread, or
+//! by the producer of a few frames, if the thread has nothing to do. Waking a thread takes longer than sending a frame.
 
 use super::traced::{BeginTrace, TracedScheduler};
 use super::tx_queue::{TxPacketSink, TxQueue};
 use crate::event::{EventSink, ObservedEvent};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use weir_demux::Demux;
@@ -20,6 +21,8 @@ use weir_wire::LinkType;
 
 /// The most frames sent with one system call.
 const BATCH: usize = 64;
+/// The most frames that a producer sends itself. Further frames would keep the producer from its work for too long.
+const AT_ONCE_MAX: usize = 4;
 /// The pause before an interface without buffer space is tried again.
 const NO_BUFFER_PAUSE: Duration = Duration::from_micros(200);
 /// The interval at which a link checks its interface, and the longest time that its thread sleeps.
@@ -64,27 +67,36 @@ pub enum LinkError {
 }
 
 /// The doorbell by which the producers of frames wake a link's thread.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct TxDoorbell {
     is_rung: AtomicBool,
     /// Transmit queues that have frames in their inbox.
     queues: Mutex<Vec<Arc<TxQueue>>>,
     thread: OnceLock<Thread>,
+    link: OnceLock<Weak<Shared>>,
 }
 
 impl TxDoorbell {
-    /// Marks a transmit queue as ready and wakes the link's thread.
-    pub(super) fn ring(&self, queue: &Arc<TxQueue>) {
+    /// Marks a transmit queue, to which `added` frames were added, as ready. Sends a few frames that are due. For all
+    /// others, wakes the link's thread.
+    pub(super) fn ring(&self, queue: &Arc<TxQueue>, added: usize) {
         if !queue.is_signalled.swap(true, Ordering::AcqRel) {
             lock(&self.queues).push(Arc::clone(queue));
         }
-        self.wake();
+        let link = if added <= AT_ONCE_MAX { self.link.get().and_then(Weak::upgrade) } else { None };
+        if !link.is_some_and(|link| link.send_at_once()) {
+            self.wake();
+        }
     }
 
     fn wake(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel)
-            && let Some(thread) = self.thread.get()
-        {
+        if !self.is_rung.swap(true, Ordering::AcqRel) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
     }
@@ -120,9 +132,19 @@ struct State {
 /// The data that a link's thread and its [`TxHandle`] share.
 struct Shared {
     doorbell: Arc<TxDoorbell>,
+    /// Locked before `state`.
+    transmitter: Mutex<Transmitter>,
     state: Mutex<State>,
     begin: Instant,
     is_over: AtomicBool,
+}
+
+/// The interface of a link, and the frames that it has not accepted yet.
+struct Transmitter {
+    sink: LiveSink,
+    batch: Vec<DueFrame>,
+    /// A buffer for frames on their way to the scheduler.
+    frames: Vec<Vec<u8>>,
 }
 
 /// A handle of a link's thread. Dropping the handle ends the thread.
@@ -131,6 +153,12 @@ pub struct TxHandle {
     link_type: LinkType,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for TxDoorbell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TxDoorbell").field("is_rung", &self.is_rung).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for TxHandle {
@@ -161,18 +189,22 @@ impl TxHandle {
         let trace = trace.map_err(|source| LinkError::Trace { interface: name(), source })?;
         let link = TracedScheduler { recorder, trace };
         let state = State { link, queues: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
+        let link_type = sink.link_type();
+        let transmitter = Transmitter { sink, batch: Vec::with_capacity(BATCH), frames: Vec::new() };
         let shared = Arc::new(Shared {
             doorbell: Arc::default(),
+            transmitter: Mutex::new(transmitter),
             state: Mutex::new(state),
             begin: Instant::now(),
             is_over: AtomicBool::new(false),
         });
-        let (thread_shared, link_type) = (Arc::clone(&shared), sink.link_type());
+        _ = shared.doorbell.link.set(Arc::downgrade(&shared));
+        let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("weir-tx-{interface}"))
             .spawn(move || {
                 _ = thread_shared.doorbell.thread.set(std::thread::current());
-                thread_shared.run(sink, &events);
+                thread_shared.run(&events);
             })
             .map_err(|source| LinkError::Thread { interface: name(), source })?;
         Ok(Self { interface: name(), link_type, shared, thread: Some(thread) })
@@ -353,29 +385,60 @@ impl Shared {
     }
 
     /// The loop of the link's thread.
-    fn run(&self, mut sink: LiveSink, events: &EventSink) {
-        let mut batch: Vec<DueFrame> = Vec::with_capacity(BATCH);
-        let mut frames = Vec::new();
+    fn run(&self, events: &EventSink) {
         let mut checked = Instant::now();
         while !self.is_over.load(Ordering::Acquire) {
+            let mut transmitter = lock(&self.transmitter);
             if checked.elapsed() >= CHECK_INTERVAL {
                 checked = Instant::now();
-                self.check_interface(&sink, events);
+                self.check_interface(&transmitter.sink, events);
             }
-            let until = self.fill(&mut batch, &mut frames);
-            if batch.is_empty() {
-                let wait = until.map_or(CHECK_INTERVAL, |until| {
-                    Duration::from_nanos(until.0.saturating_sub(self.now().0)).min(CHECK_INTERVAL)
-                });
-                if !wait.is_zero() && !self.doorbell.is_rung.load(Ordering::Acquire) {
-                    std::thread::park_timeout(wait);
+            let until = self.fill(&mut transmitter, BATCH);
+            if !transmitter.batch.is_empty() {
+                let accepted = self.send(&mut transmitter);
+                drop(transmitter);
+                if accepted == 0 {
+                    std::thread::sleep(NO_BUFFER_PAUSE);
                 }
                 continue;
             }
-            if self.send(&mut sink, &mut batch) == 0 {
-                std::thread::sleep(NO_BUFFER_PAUSE);
+            drop(transmitter);
+            let wait = until.map_or(CHECK_INTERVAL, |until| {
+                Duration::from_nanos(until.0.saturating_sub(self.now().0)).min(CHECK_INTERVAL)
+            });
+            if !wait.is_zero() && !self.doorbell.is_rung.load(Ordering::Acquire) {
+                std::thread::park_timeout(wait);
             }
         }
+    }
+
+    /// Sends a few frames that are due, and wakes the link's thread if frames are left. Returns false, and does nothing, if
+    /// frames are being sent now.
+    fn send_at_once(&self) -> bool {
+        let mut transmitter = match self.transmitter.try_lock() {
+            Ok(transmitter) => transmitter,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        // Frames that the interface has not accepted are sent again by the thread, after a pause.
+        let is_free = transmitter.batch.is_empty() && !self.is_over.load(Ordering::Acquire);
+        self.doorbell.is_rung.store(true, Ordering::Release);
+        let has_more = if is_free {
+            let until = self.fill(&mut transmitter, AT_ONCE_MAX);
+            if !transmitter.batch.is_empty() {
+                self.send(&mut transmitter);
+            }
+            until.is_some() || !transmitter.batch.is_empty()
+        } else {
+            true
+        };
+        drop(transmitter);
+        if has_more || self.doorbell.is_rung.load(Ordering::Acquire) {
+            // Set already if another producer has found the transmitter locked.
+            self.doorbell.is_rung.store(true, Ordering::Release);
+            self.doorbell.unpark();
+        }
+        true
     }
 
     /// Reports when the interface goes down or comes up.
@@ -395,9 +458,10 @@ impl Shared {
         events(ObservedEvent::Interface { interface: name.to_owned(), what });
     }
 
-    /// Hands newly queued frames to the scheduler, and adds the frames that are due now to the batch. Returns the
-    /// time at which to ask again, or `None` if no frame waits.
-    fn fill(&self, batch: &mut Vec<DueFrame>, frames: &mut Vec<Vec<u8>>) -> Option<Nanos> {
+    /// Hands newly queued frames to the scheduler, and adds the frames that are due now to the batch, up to `most`.
+    /// Returns the time at which to ask again, or `None` if no frame waits.
+    fn fill(&self, transmitter: &mut Transmitter, most: usize) -> Option<Nanos> {
+        let Transmitter { batch, frames, .. } = transmitter;
         let mut state = self.lock();
         let state = &mut *state;
         let now = self.now();
@@ -418,7 +482,7 @@ impl Shared {
                 }
             }
         }
-        while batch.len() < BATCH {
+        while batch.len() < most {
             match state.link.call(|link| link.next(now)) {
                 LinkDecision::Send { channel, packet, .. } => {
                     // Only an open channel sends, so it has a queue.
@@ -433,7 +497,8 @@ impl Shared {
     }
 
     /// Hands the batch to the interface and removes the frames that it accepted or lost. Returns their number.
-    fn send(&self, sink: &mut LiveSink, batch: &mut Vec<DueFrame>) -> usize {
+    fn send(&self, transmitter: &mut Transmitter) -> usize {
+        let Transmitter { sink, batch, .. } = transmitter;
         let mut lost: [Option<Loss>; BATCH] = [None; BATCH];
         let pieces: Vec<&[u8]> = batch.iter().map(|due| due.frame.as_slice()).collect();
         let done = sink.send_reporting(&pieces, |place, loss| {

@@ -39,7 +39,7 @@ pub enum TxRejection {
 }
 
 impl TxPacketSink {
-    /// Queues a copy of a frame, including its link header. Never blocks.
+    /// Queues a copy of a frame, including its link header, and sends it if it is due and the link is idle. Never waits.
     ///
     /// # Errors
     ///
@@ -60,9 +60,9 @@ impl TxPacketSink {
         self.begin_batch().enqueue(frame, |copy| effects::complete_frame(copy, link_type))
     }
 
-    /// Starts a batch of frames. The link's thread is woken when the batch is dropped, at the latest.
+    /// Starts a batch of frames. When the batch is dropped, the frames are sent, or the link's thread is woken.
     pub fn begin_batch(&self) -> TxBatch<'_> {
-        TxBatch { queue: &self.0, inbox: Some(self.0.lock()), has_any: false }
+        TxBatch { queue: &self.0, inbox: Some(self.0.lock()), queued: 0 }
     }
 
     /// Returns true if both handles send through the same output channel.
@@ -92,8 +92,8 @@ pub struct TxBatch<'a> {
     queue: &'a Arc<TxQueue>,
     /// The locked inbox, which is released before the link's thread is woken.
     inbox: Option<MutexGuard<'a, Inbox>>,
-    /// True if a frame of the batch was queued.
-    has_any: bool,
+    /// The number of frames that were queued.
+    queued: usize,
 }
 
 impl TxBatch<'_> {
@@ -114,7 +114,7 @@ impl TxBatch<'_> {
             None => Err(TxRejection::Closed),
         };
         match result {
-            Ok(()) => self.has_any = true,
+            Ok(()) => self.queued += 1,
             Err(rejection) => {
                 let counter = match rejection {
                     TxRejection::QueueFull => &queue.counters.queue_full,
@@ -137,8 +137,8 @@ impl TxBatch<'_> {
 impl Drop for TxBatch<'_> {
     fn drop(&mut self) {
         drop(self.inbox.take());
-        if self.has_any {
-            self.queue.doorbell.ring(self.queue);
+        if self.queued > 0 {
+            self.queue.doorbell.ring(self.queue, self.queued);
         }
     }
 }
