@@ -316,6 +316,11 @@ impl<P> LinkScheduler<P> {
         self.get(id).map(|channel| &channel.counters)
     }
 
+    /// Returns true if no packet waits in any channel.
+    pub fn is_idle(&self) -> bool {
+        self.waiting == 0
+    }
+
     /// The number of packets that wait in a channel, and their bytes on the wire; `None` if there is no such channel.
     pub fn waiting(&self, id: ChannelId) -> Option<(usize, Bytes)> {
         self.get(id).map(|channel| (channel.waiting(), Bytes(channel.waiting_bytes())))
