@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
-use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard};
+use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard, WindowPart};
 use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, ModuleEvent, NotPinned, Pinned};
 use weir_units::{Nanos, Timestamp};
 
@@ -83,7 +83,7 @@ impl Sandbox for Instance {
     }
 
     fn map_window(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError> {
-        let addresses = self.map_packets(area_of(window))?;
+        let addresses = self.map_packet_areas(&areas_of(window))?;
         let memory = Arc::clone(window);
         self.set_packet_pinner(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
         Ok(Some(weir_netio::watch(addresses, window)?))
@@ -363,14 +363,10 @@ fn pin(window: &PacketWindow, address: u32, len: u32) -> Result<Pinned, NotPinne
     Ok(Pinned { guard, pieces, piece_size: piece, pieces_max: most })
 }
 
-/// The area of a window that a sandbox maps.
-pub fn area_of(window: &PacketWindow) -> Area<'_> {
-    Area {
-        fd: window.fd(),
-        offset: window.file_offset(),
-        len: usize::try_from(window.len().0).unwrap_or(usize::MAX),
-        is_fixed: window.is_fixed(),
-    }
+/// The areas of a window that a sandbox maps, one behind the other.
+pub fn areas_of(window: &PacketWindow) -> Vec<Area<'_>> {
+    let is_fixed = window.is_fixed();
+    window.parts().map(|WindowPart { fd, offset, len }| Area { fd, offset, len, is_fixed }).collect()
 }
 
 /// A mask of bits 0 to `i` - 1.

@@ -99,7 +99,7 @@ pub use ring::DescriptorRing;
 pub use selection::{Added, BlockBuilder, Selected, Selection};
 pub use totals::{CaptureInterface, EndReason, Totals, Truncation};
 pub use view_stage::ViewStage;
-pub use window::PacketWindow;
+pub use window::{PacketWindow, WindowPart};
 pub use writer::{PacketWriter, WriteError, WriteOutcome, WriteSummary};
 
 /// The most packets of a block: 16 batches.

@@ -147,11 +147,11 @@ impl<H> UnfinishedBlock<H> {
         self.count_written(counts.latest);
     }
 
-    /// Sets the number of the packet that was added last, if other sources number packets too.
-    #[inline(always)]
-    pub(crate) fn renumber(&mut self, number: u64) {
-        let last = self.end().saturating_sub(1);
-        self.slot.descriptor(last).number = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+    /// Numbers the packets from `first` on, if other sources number packets too.
+    pub(crate) fn renumber(&mut self, first: u64) {
+        for (number, i) in (first..).zip(self.start..self.end()) {
+            self.slot.descriptor(i).number = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+        }
     }
 
     /// Adds a packet that has a descriptor already. The block must not be full.

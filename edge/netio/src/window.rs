@@ -10,19 +10,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::Bytes;
 
-/// A range of a file that holds packets: of the capture file itself, or of a sealed memory file.
+/// A range of a file that holds packets: of the capture file itself, or of a sealed memory file. A window of several
+/// packet sockets has a part for the ring of each, and the parts have the same length.
 ///
-/// Map it `PROT_READ`, `MAP_SHARED`, so that its first byte is at [`weir_abi::ARENA_BASE`], and [`crate::watch`] the
-/// mapping.
+/// Map its [parts](Self::parts) `PROT_READ`, `MAP_SHARED`, one behind the other, so that the first byte is at
+/// [`weir_abi::ARENA_BASE`], and [`crate::watch`] the mapping.
 #[derive(Debug)]
 pub struct PacketWindow {
     id: u64,
     file: Arc<File>,
+    /// The files of further parts. All parts have the same length, and begin at `file_offset`.
+    further: Box<[Arc<File>]>,
     file_offset: u64,
     // Declared before `mapping`, so it is dropped first: addresses must not be watched after they are unmapped.
     watched: Option<(WatchGuard, Arc<Faults>)>,
     mapping: Mapping,
     pinning: PinPolicy,
+}
+
+/// A part of a [`PacketWindow`].
+#[derive(Clone, Copy, Debug)]
+pub struct WindowPart<'a> {
+    /// The file to map.
+    pub fd: BorrowedFd<'a>,
+    /// The offset in the file to map from, in bytes; a multiple of the page size.
+    pub offset: u64,
+    /// The number of bytes to map. If there are several parts, a multiple of the page size.
+    pub len: usize,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -45,6 +59,7 @@ impl PacketWindow {
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             file: Arc::clone(file),
+            further: Box::default(),
             file_offset,
             watched: Some((guard, Arc::clone(faults))),
             mapping,
@@ -54,9 +69,23 @@ impl PacketWindow {
 
     /// Creates a window of a whole sealed memory file, mapped by `mapping`.
     pub(crate) fn of_memory(file: File, mapping: Mapping, pinning: PinPolicy) -> Self {
+        Self::of_files(Arc::new(file), Box::default(), mapping, pinning)
+    }
+
+    /// Maps the rings of packet sockets, each of this length.
+    pub(crate) fn of_rings(sockets: Vec<File>, ring_len: usize) -> io::Result<Self> {
+        let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let mapping = Mapping::in_parts(&fds, ring_len)?;
+        let mut files = sockets.into_iter().map(Arc::new);
+        let file = files.next().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        Ok(Self::of_files(file, files.collect(), mapping, PinPolicy::Never))
+    }
+
+    fn of_files(file: Arc<File>, further: Box<[Arc<File>]>, mapping: Mapping, pinning: PinPolicy) -> Self {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            file: Arc::new(file),
+            file,
+            further,
             file_offset: 0,
             watched: None,
             mapping,
@@ -75,7 +104,20 @@ impl PacketWindow {
         self.watched.is_none()
     }
 
-    /// The file to map.
+    /// The parts of the window, in the order of their addresses; usually one.
+    pub fn parts(&self) -> impl Iterator<Item = WindowPart<'_>> {
+        let (offset, len) = (self.file_offset, self.mapping.len() / (1 + self.further.len()));
+        let files = std::iter::once(&self.file).chain(&self.further);
+        files.map(move |file| WindowPart { fd: file.as_fd(), offset, len })
+    }
+
+    /// The file of a part; that of the first part, if there is no such part.
+    pub(crate) fn part_fd(&self, part: usize) -> BorrowedFd<'_> {
+        let further = part.checked_sub(1).and_then(|index| self.further.get(index));
+        further.unwrap_or(&self.file).as_fd()
+    }
+
+    /// The file to map, if the window has one [part](Self::parts); otherwise the file of the first part.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -557,6 +557,62 @@ fn a_remapped_window_shows_no_bytes_of_the_last_one() {
 }
 
 #[test]
+fn areas_of_packets_follow_each_other_and_end_in_inaccessible_memory() {
+    use std::os::fd::{AsFd, AsRawFd};
+    use weir_sandbox::Area;
+    let engine = engine();
+    // Emits the eight bytes at the address that the packet's time states.
+    let body = emitting("(i64.load (i32.wrap_i64 (i64.load (local.get $d))))");
+    let files = [1, 2, 3].map(|byte| memfd(&[byte; 8192]));
+    let [one, two, three] =
+        files.each_ref().map(|file| Area { fd: file.as_fd(), offset: 0, len: 8192, is_fixed: true });
+    let read = |instance: &mut Instance, areas: &[Area<'_>], at: u64| {
+        let packets = Packets::of(|_| vec![0; 8], |_, d| d.ts_ns = u64::from(weir_abi::ARENA_BASE) + at);
+        packets.map(instance);
+        let mapped = instance.map_packet_areas(areas);
+        instance.run(BatchInput { mask: 1, ..all() });
+        (mapped.is_ok(), values(instance).first().map(|value| value.to_le_bytes()))
+    };
+    let mut instance = started(&engine, &body);
+    let all_three = [one, two, three];
+    // At a boundary the bytes of the next part of the same window follow.
+    for (at, bytes) in [
+        (0, [1; 8]),
+        (8188, [1, 1, 1, 1, 2, 2, 2, 2]),
+        (8192, [2; 8]),
+        (16_380, [2, 2, 2, 2, 3, 3, 3, 3]),
+        (24_568, [3; 8]),
+    ] {
+        assert_eq!(read(&mut instance, &all_three, at), (true, Some(bytes)), "{at}");
+    }
+    // Behind the last part the module traps, also if there were more parts before.
+    for (areas, end) in
+        [(&all_three[..], 24_576), (&all_three[..2], 16_384), (&all_three[..1], 8192), (&[], 0)]
+    {
+        for at in [end - 7.min(end), end, end + 4096] {
+            assert_eq!(read(&mut instance, areas, at), (true, None), "{end} {at}");
+        }
+    }
+    // If a part cannot be mapped, none is: neither the parts before it nor those of the window before.
+    let unreadable = std::fs::OpenOptions::new()
+        .write(true)
+        .open(format!("/proc/self/fd/{}", files[1].as_raw_fd()))
+        .unwrap();
+    let unreadable = Area { fd: unreadable.as_fd(), offset: 0, len: 8192, is_fixed: true };
+    let gap = Area { len: 8000, ..one };
+    let too_long = Area { len: weir_abi::ARENA_MAX as usize, ..three };
+    for areas in [[one, unreadable, three], [unreadable, two, three]] {
+        for at in [0, 4096, 8192, 16_384] {
+            read(&mut instance, &all_three, at);
+            assert_eq!(read(&mut instance, &areas, at), (false, None), "{at}");
+        }
+    }
+    for areas in [[gap, two, three], [one, two, too_long]] {
+        assert!(instance.map_packet_areas(&areas).is_err());
+    }
+}
+
+#[test]
 fn the_cache_is_used_only_if_no_other_user_can_write_it() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("weir-cache-{}", std::process::id()));

@@ -231,7 +231,7 @@ pub struct InterfaceConfig {
     /// With AF_XDP: receive queues of the network card that are read; all by default.
     #[serde(default)]
     pub queues: Vec<u16>,
-    /// With AF_XDP: cores of the interface's receive threads, which share its queues; one thread on the
+    /// Cores of the interface's receive threads, which share its queues (AF_XDP) or its flows; one thread on the
     /// [`receive_core`](CpuConfig::receive_core) by default.
     #[serde(default)]
     pub receive_cores: Vec<u16>,
@@ -533,8 +533,9 @@ impl NodeConfiguration {
                     && queues.iter().all(|number| u32::from(*number) < QueueSet::QUEUES_MAX);
             let wanted = "each number once, below 256, and needs kind = \"xdp\"";
             range(is_right, "interface", "queues", format!("{queues:?}"), wanted)?;
-            let is_right = cores.len() <= 1 || is_xdp && is_each_once(cores);
-            let wanted = "each core once, and several cores need kind = \"xdp\"";
+            let is_right = cores.len() <= interface.options().sources_max() && is_each_once(cores);
+            let wanted =
+                "each core once; without kind = \"xdp\", at most 64 cores, with 1 MiB of `arena` for each";
             range(is_right, "interface", "receive_cores", format!("{cores:?}"), wanted)?;
         }
         Ok(())
@@ -632,8 +633,13 @@ mod tests {
             ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [256]", "`queues` is [256]"),
             ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [1, 1]", "`queues` is [1, 1]"),
             (
-                "[[interface]]\nname = \"b\"\nreceive_cores = [0, 1]",
-                "`receive_cores` is [0, 1]; it must be each core once, and several cores need kind = \"xdp\"",
+                "[[interface]]\nname = \"b\"\nreceive_cores = [1, 1]",
+                "`receive_cores` is [1, 1]; it must be each core once; without kind = \"xdp\", at most 64 cores, with \
+                 1 MiB of `arena` for each",
+            ),
+            (
+                "[[interface]]\nname = \"b\"\narena = \"2 MiB\"\nreceive_cores = [0, 1, 2]",
+                "`receive_cores` is [0, 1, 2]; it must be each core once; without",
             ),
             ("[cpu]\nblocking = \"1s\"", "`blocking` is 1 s"),
             ("[[interface]]\nname = \"a\"\narena = \"2 GiB\"", "`arena` is 2 GiB"),

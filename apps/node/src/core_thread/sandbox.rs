@@ -4,7 +4,7 @@ use crate::core_thread::session_part::TableUpdates;
 use std::io;
 use std::sync::Arc;
 use weir_datapath::driver::Sandbox;
-use weir_datapath::driver::area_of;
+use weir_datapath::driver::areas_of;
 use weir_netio::{DescriptorRing, PacketWindow, WatchGuard};
 use weir_sandbox::{
     Area, Call, CallStep, FuelSlice, Instance, InstanceCounters, LogLine, ModuleEvent, Patch, RemoteInstance,
@@ -48,7 +48,7 @@ impl Sandbox for SandboxInstance {
             Self::InProcess(instance) => instance.map_window(window),
             // The window is mapped in the other process. Its memory cannot shrink, so this process needs no guard.
             Self::Remote { instance, .. } => {
-                instance.map_packets(area_of(window))?;
+                instance.map_packet_areas(&areas_of(window))?;
                 Ok(None)
             }
         }

@@ -1,5 +1,6 @@
-//! Sources that share an interface: each reads a part of its queues, on a thread of its own.
+//! Sources that share an interface: each reads a part of its packets, on a thread of its own.
 
+use super::fanout::OpenedSockets;
 use super::xdp::SharedFrames;
 use crate::ring::DescriptorRing;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub(crate) struct SourceGroup {
     pub(crate) ring: DescriptorRing,
     /// The frames of AF_XDP.
     pub(crate) frames: SharedFrames,
+    /// The packet sockets.
+    pub(crate) sockets: OpenedSockets,
     /// The number of blocks so far.
     blocks: AtomicU64,
     /// The number of packets so far, if there are several sources.
@@ -25,6 +28,7 @@ impl SourceGroup {
             sources,
             ring,
             frames: SharedFrames::default(),
+            sockets: OpenedSockets::default(),
             blocks: AtomicU64::new(0),
             packets: AtomicU64::new(0),
         }

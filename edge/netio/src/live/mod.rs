@@ -2,6 +2,7 @@
 
 mod error;
 mod event;
+mod fanout;
 mod group;
 mod hardware_time;
 mod netlink;

@@ -1,5 +1,6 @@
 //! Options of a live interface.
 
+use super::fanout::{SOCKET_BYTES_MIN, SOCKETS_MAX};
 use super::queues::QueueSet;
 use weir_units::{Bytes, Nanos};
 
@@ -78,6 +79,20 @@ pub struct LiveOptions {
     pub reopen: bool,
     /// The value of [`interface`](weir_abi::Descriptor::interface) in descriptors.
     pub number: u16,
+}
+
+impl LiveOptions {
+    /// The most sources that can [share](super::LiveSource::open_group) an interface with these options.
+    pub fn sources_max(&self) -> usize {
+        match self.kind {
+            SocketKind::Auto | SocketKind::Packet => {
+                let by_memory = usize::try_from(self.ring.0 / SOCKET_BYTES_MIN.0).unwrap_or(usize::MAX);
+                by_memory.clamp(1, SOCKETS_MAX)
+            }
+            SocketKind::Xdp => usize::MAX,
+            SocketKind::Tap | SocketKind::Tun => 1,
+        }
+    }
 }
 
 impl Default for LiveOptions {

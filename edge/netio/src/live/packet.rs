@@ -1,6 +1,7 @@
 //! Receiving of packets with AF_PACKET.
 
 use super::error::LiveError;
+use super::fanout::Fanout;
 use super::netlink::KernelInterface;
 use super::options::{Direction, LiveOptions};
 use super::packet_header::{KernelHeader, PACKET_OFFSET_MIN_V2, VLAN_TAG_BYTES};
@@ -70,6 +71,8 @@ pub(crate) struct PacketPort {
     /// The value of `next_block` for which no block ahead was found in use. None comes to be in use before another block
     /// is read.
     clear_at: AtomicUsize,
+    /// The sockets that share the interface's packets, if there are several.
+    fanout: Option<Arc<Fanout>>,
 }
 
 /// The block that is being read.
@@ -87,9 +90,72 @@ struct CurrentBlock {
 }
 
 impl PacketPort {
-    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
+    /// Opens `sources` sockets that share the interface's packets by flow, and the memory of `options`.
+    pub(crate) fn open(
+        link: &KernelInterface,
+        options: &LiveOptions,
+        sources: usize,
+    ) -> Result<Vec<Self>, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
+        let system = |what| LiveError::system(name, what);
+        let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
+        let ring = Bytes(options.ring.0 / sources.max(1) as u64);
+        let layout = match options.immediate {
+            true => frame_layout(ring, link.mtu),
+            false => block_layout(ring),
+        };
+        // Sockets that share packets receive none until all of them share.
+        let cap_len = if sources > 1 { 0 } else { options.snap_len.max(1) };
+        let size = Bytes((layout.block_bytes * layout.blocks * sources) as u64);
+        let memory = |error| LiveError::Memory { interface: name.clone(), size, error };
+        let sockets: Result<Vec<File>, LiveError> =
+            (0..sources).map(|_| Self::open_socket(link, options, incoming, cap_len, layout)).collect();
+        let rings = PacketRing::map(sockets?, layout).map_err(memory)?;
+        let mut ports: Vec<Self> = rings
+            .into_iter()
+            .map(|ring| Self {
+                ring: Arc::new(ring),
+                link_type,
+                snap_len: options.snap_len,
+                number: options.number,
+                next_block: 0,
+                current: None,
+                drops: ReceiveDrops::default(),
+                packets_max: if options.dense { PACKETS_MAX } else { BLOCK_PACKETS },
+                clear_at: AtomicUsize::new(usize::MAX),
+                fanout: None,
+            })
+            .collect();
+        let mut is_down = false;
+        for port in &ports {
+            is_down |= port.listen(link, options)?;
+        }
+        let flags = if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
+        if sources > 1 {
+            let window = ports.first().map(|port| Arc::clone(port.window()));
+            let fanout = window.map(|window| Arc::new(Fanout::new(window, flags, options.snap_len.max(1))));
+            if let Some(fanout) = fanout.as_ref().filter(|_| !is_down) {
+                fanout.join(name, true)?;
+            }
+            ports.iter_mut().for_each(|port| port.fanout.clone_from(&fanout));
+        } else if let (Some(group), Some(port)) = (options.fanout, ports.first()) {
+            let value = u32::from(group) | (libc::PACKET_FANOUT_HASH | flags) << 16;
+            sys::set_option(port.fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
+                .map_err(system("joining the group that shares the interface's packets"))?;
+        }
+        Ok(ports)
+    }
+
+    /// Opens a socket with a ring, which receives no packets yet.
+    fn open_socket(
+        link: &KernelInterface,
+        options: &LiveOptions,
+        incoming: bool,
+        cap_len: u32,
+        layout: RingLayout,
+    ) -> Result<File, LiveError> {
+        let name = &link.name;
         let system = |what| LiveError::system(name, what);
         // Without a protocol no packet arrives before the setup is complete.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(LiveError::refused(
@@ -107,17 +173,12 @@ impl PacketPort {
         };
         set(libc::PACKET_VERSION, version as u32, "choosing the version of the ring")?;
         set(libc::PACKET_RESERVE, VLAN_TAG_BYTES, "reserving room for VLAN tags")?;
-        let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
         set(libc::PACKET_IGNORE_OUTGOING, u32::from(incoming), "leaving outgoing packets out")?;
         if options.hardware_time {
             super::hardware_time::enable(name, fd)?;
         }
-        sys::truncate_packets(fd, options.snap_len.max(1)).map_err(system("limiting the captured length"))?;
+        sys::truncate_packets(fd, cap_len).map_err(system("limiting the captured length"))?;
 
-        let layout = match options.immediate {
-            true => frame_layout(options.ring, link.mtu),
-            false => block_layout(options.ring),
-        };
         let RingLayout { block_bytes, blocks, frames } = layout;
         let size = Bytes((block_bytes * blocks) as u64);
         let memory = |error| LiveError::Memory { interface: name.clone(), size, error };
@@ -142,20 +203,12 @@ impl PacketPort {
         } else {
             sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
         }
-        let ring = PacketRing::new(File::from(socket), layout).map_err(memory)?;
-        let window = Arc::clone(ring.window());
-        let port = Self {
-            ring: Arc::new(ring),
-            link_type,
-            snap_len: options.snap_len,
-            number: options.number,
-            next_block: 0,
-            current: None,
-            drops: ReceiveDrops::default(),
-            packets_max: if options.dense { PACKETS_MAX } else { BLOCK_PACKETS },
-            clear_at: AtomicUsize::new(usize::MAX),
-        };
+        Ok(File::from(socket))
+    }
 
+    /// Binds the socket to the interface. Returns true if the interface is down.
+    fn listen(&self, link: &KernelInterface, options: &LiveOptions) -> Result<bool, LiveError> {
+        let system = |what| LiveError::system(&link.name, what);
         let index = libc::c_int::try_from(link.index).unwrap_or(-1);
         let address = libc::sockaddr_ll {
             sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
@@ -163,21 +216,26 @@ impl PacketPort {
             sll_ifindex: index,
             ..libc::sockaddr_ll::zeroed()
         };
-        let fd = window.fd();
+        let fd = self.fd();
         sys::bind(fd, &address).map_err(system("listening"))?;
         // An interface that is down is an event, not an error.
-        sys::take_error(fd).map_err(system("listening"))?;
+        let error = sys::take_error(fd).map_err(system("listening"))?;
         if options.promiscuous {
             port::set_promiscuous(fd, index).map_err(system("listening for packets to other hosts"))?;
         }
-        if let Some(group) = options.fanout {
-            let mode = libc::PACKET_FANOUT_HASH
-                | if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
-            let value = u32::from(group) | mode << 16;
-            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
-                .map_err(system("joining the group that shares the interface's packets"))?;
-        }
-        Ok(port)
+        Ok(error.is_some())
+    }
+
+    /// Lets the socket receive packets if it does not yet, because the interface was down when it was opened. `is_up` is
+    /// true if the interface is up now.
+    pub(crate) fn complete(&self, name: &str, is_up: bool) -> Result<(), LiveError> {
+        self.fanout.as_ref().map_or(Ok(()), |fanout| fanout.join(name, is_up))
+    }
+
+    /// Returns true if the socket listens to the interface with this number.
+    pub(crate) fn is_bound_to(&self, index: u32) -> bool {
+        let bound = sys::bound_address::<libc::sockaddr_ll>(self.fd());
+        bound.is_ok_and(|address| u32::try_from(address.sll_ifindex) == Ok(index))
     }
 
     pub(crate) fn window(&self) -> &Arc<PacketWindow> {
@@ -185,7 +243,7 @@ impl PacketPort {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.ring.window().fd()
+        self.ring.fd()
     }
 
     pub(crate) fn hold(&self) -> MemoryHold {
@@ -229,9 +287,13 @@ impl PacketPort {
     ) -> ReceiveStatus {
         let window = Arc::clone(self.ring.window());
         let mapping = window.mapping();
-        // SAFETY: the whole mapping, which `window` keeps. The kernel may write it meanwhile.
-        let mapped =
-            unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        // A window is no longer than `ARENA_MAX`.
+        let guest_base = ARENA_BASE.saturating_add(u32::try_from(self.ring.start()).unwrap_or(u32::MAX));
+        // SAFETY: the part of the mapping that is this ring, and `window` keeps the mapping. The kernel may write it meanwhile.
+        let mapped = unsafe {
+            let base = mapping.base().as_ptr().add(self.ring.start());
+            MappedBytes::new(base, 0, self.ring.len() as u64, guest_base)
+        };
         loop {
             let Some(current) = &mut self.current else {
                 match self.take_next_block(&mapped) {

@@ -3,12 +3,10 @@
 //! With TPACKET_V3 the kernel hands over whole blocks of packets. With TPACKET_V2 it hands over each packet in a frame of
 //! its own, and the ring's blocks are groups of frames: the kernel gets all frames of a block back at once.
 
-use crate::memory::Mapping;
-use crate::pin::PinPolicy;
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -44,11 +42,16 @@ impl RingLayout {
 
 /// The memory that a packet socket shares with the program, and the number of holds on each of its blocks.
 ///
-/// The window's file is the socket itself: each mmap(2) of the socket maps the whole ring, and sandboxes map it read-only.
+/// The file of a window's part is the socket itself: each mmap(2) of the socket maps the whole ring, and sandboxes map it
+/// read-only. The rings of sockets that share an interface's packets are parts of one window.
 /// Unlike sealed memory, a socket can be mapped writable again; the program has only the one writable mapping here.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     window: Arc<PacketWindow>,
+    /// The number of the ring's part of the window.
+    part: usize,
+    /// The offset of that part in the window.
+    start: usize,
     layout: RingLayout,
     owners: Box<[BlockOwner]>,
 }
@@ -72,8 +75,8 @@ pub(crate) struct RingHold {
 }
 
 impl PacketRing {
-    /// Maps the ring of a socket.
-    pub(crate) fn new(socket: File, layout: RingLayout) -> io::Result<Self> {
+    /// Maps the rings of sockets, all of the same layout, as parts of one window.
+    pub(crate) fn map(sockets: Vec<File>, layout: RingLayout) -> io::Result<Vec<Self>> {
         let is_inside = |frames: FrameLayout| {
             frames.count > 0 && frames.bytes.saturating_mul(frames.count) <= layout.block_bytes
         };
@@ -81,12 +84,31 @@ impl PacketRing {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let len = layout.block_bytes.saturating_mul(layout.blocks);
-        let mapping = Mapping::shared(socket.as_fd(), 0, len, true)?;
-        Ok(Self {
-            window: Arc::new(PacketWindow::of_memory(socket, mapping, PinPolicy::Never)),
+        let parts = sockets.len();
+        let window = Arc::new(PacketWindow::of_rings(sockets, len)?);
+        let ring = |part| Self {
+            window: Arc::clone(&window),
+            part,
+            start: part * len,
             layout,
             owners: (0..layout.blocks).map(|_| BlockOwner::default()).collect(),
-        })
+        };
+        Ok((0..parts).map(ring).collect())
+    }
+
+    /// The socket.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.window.part_fd(self.part)
+    }
+
+    /// The offset of the ring in the window.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// The length of the ring in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.layout.block_bytes * self.layout.blocks
     }
 
     pub(crate) fn window(&self) -> &Arc<PacketWindow> {
@@ -105,6 +127,7 @@ impl PacketRing {
     /// The status at an offset of the ring, which must be a multiple of four.
     fn status(&self, offset: usize) -> &AtomicU32 {
         let mapping = self.window.mapping();
+        let offset = self.start + offset;
         assert!(offset.is_multiple_of(4) && offset + 4 <= mapping.len());
         // SAFETY: inside the mapping by the assertion, which the window keeps while `self` is borrowed. The mapping is
         // page-aligned, so the status is aligned for a u32. Kernel and program access it atomically.
@@ -198,10 +221,10 @@ impl RingHold {
         if !self.contains(block) || end > (block + 1) * ring.layout.block_bytes {
             return;
         }
-        // SAFETY: inside a block of the mapping by the check above; the program has the block while it is held. The
-        // program has no references to its bytes; sandboxes may see them change.
+        // SAFETY: inside a block of the ring, which is inside the mapping, by the check above; the program has the block
+        // while it is held. The program has no references to its bytes; sandboxes may see them change.
         unsafe {
-            let to = ring.window.mapping().base().as_ptr().add(offset);
+            let to = ring.window.mapping().base().as_ptr().add(ring.start + offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }

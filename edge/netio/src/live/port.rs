@@ -52,13 +52,21 @@ impl LivePort {
     ) -> Result<Option<Self>, LiveError> {
         match options.kind {
             SocketKind::Auto | SocketKind::Packet => {
-                PacketPort::open(link, options).map(Self::Packet).map(Some)
+                place.group.sockets.open(link, options, place).map(Self::Packet).map(Some)
             }
             SocketKind::Xdp => {
                 let port = XdpPort::open(link, options, place)?;
                 Ok(port.map(|port| Self::Xdp(Box::new(port))))
             }
             SocketKind::Tap | SocketKind::Tun => TapPort::open(&link.name, options).map(Self::Tap).map(Some),
+        }
+    }
+
+    /// Completes the opening of a socket that could not be completed while the interface was down.
+    pub(crate) fn complete(&self, link: &KernelInterface) -> Result<(), LiveError> {
+        match self {
+            Self::Packet(port) => port.complete(&link.name, link.running),
+            Self::Xdp(_) | Self::Tap(_) => Ok(()),
         }
     }
 

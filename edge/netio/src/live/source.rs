@@ -154,16 +154,26 @@ impl LiveSource {
     }
 
     /// As [`open_or_wait`](Self::open_or_wait), with `sources` sources that share the interface, for as many threads
-    /// (AF_XDP only). Each source has a part of the queues; if there are fewer queues than sources, some sources have no
-    /// packets. All blocks have the same window and the same ring of descriptors. Packets of a flow keep their order if
-    /// they arrive at one queue. `options.ring` is the memory of all sources together.
+    /// (AF_XDP and AF_PACKET). Every source has to be read. All blocks have the same window and the same ring of
+    /// descriptors. `options.ring` is the memory of all sources together, and `options.fanout` must be `None`.
+    ///
+    /// - With AF_XDP each source has a part of the queues; if there are fewer queues than sources, some sources have no
+    ///   packets. Packets of a flow keep their order if they arrive at one queue.
+    /// - With AF_PACKET each source has a socket, and the kernel distributes packets by flow. Both directions of a flow,
+    ///   and all fragments of a datagram, arrive at one source. A flow can change its source when the interface goes down
+    ///   and up again.
     ///
     /// # Errors
     ///
-    /// As for [`open_or_wait`](Self::open_or_wait); and if several sources of another kind than AF_XDP are requested.
+    /// As for [`open_or_wait`](Self::open_or_wait); and if there are more than [`LiveOptions::sources_max`] sources.
     pub fn open_group(interface: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
-        if sources > 1 && options.kind != SocketKind::Xdp {
-            let what = "several receive threads need kind \"xdp\"";
+        if sources > 1 && (sources > options.sources_max() || options.fanout.is_some()) {
+            let what = match options.kind {
+                SocketKind::Tap | SocketKind::Tun => "a TAP or TUN device can have one receive thread only",
+                _ => {
+                    "a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each"
+                }
+            };
             return Err(LiveError::Option { interface: interface.to_owned(), what });
         }
         let group = new_group(interface, sources)?;
@@ -445,6 +455,11 @@ impl LiveSource {
             }
         };
         let status = port.receive(filling, &mut self.counts);
+        if filling.count > 0
+            && let Some(first) = self.place.first_packet(filling.count as u64)
+        {
+            filling.renumber(first);
+        }
         if filling.count == 0 {
             self.drained = true;
             return if status == ReceiveStatus::NoMemory { Received::Full } else { Received::Nothing };
@@ -466,7 +481,7 @@ impl LiveSource {
             .check_events()
             .map_err(|error| LiveError::system(&self.monitor.link.name, "asking for interfaces")(error))?;
         if self.monitor.presence == InterfacePresence::Present {
-            return Ok(());
+            return self.port.as_ref().map_or(Ok(()), |port| port.complete(&self.monitor.link));
         }
         if self.port.is_some() {
             // Packets that have arrived are delivered once the time for which the kernel gathers them has passed.

@@ -95,6 +95,17 @@ pub(crate) fn get_option<T: Plain>(
     Ok(value)
 }
 
+/// The address that a socket of this address family is bound to.
+pub(crate) fn bound_address<T: Plain>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    let mut address = T::zeroed();
+    let mut len = len_of::<T>();
+    // SAFETY: the kernel writes at most `len` bytes, which `address` has, and any bytes are a valid `T`.
+    checked(unsafe {
+        libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &raw mut len)
+    })?;
+    Ok(address)
+}
+
 /// Attaches a socket filter that truncates packets to `len` bytes, or refuses all packets if `len` is 0.
 pub(crate) fn truncate_packets(fd: BorrowedFd<'_>, len: u32) -> io::Result<()> {
     /// BPF_RET | BPF_K.

@@ -3,6 +3,7 @@
 
 mod changing;
 mod devices;
+mod fanout;
 mod frames;
 mod holding;
 mod net;

@@ -11,7 +11,7 @@ use crate::run::host::{HostState, LogLine, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::patching::Patch;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
-use crate::run::space::{Area, map_area, release_pages};
+use crate::run::space::{Area, map_areas, release_pages};
 use crate::run::strikes::StrikeCounter;
 use crate::run::suspend::{Call, SuspendedCall, poll_ready};
 use crate::watchdog::{OverrunAction, WatchedSandbox};
@@ -392,7 +392,7 @@ impl Instance {
         let mapped = &mut store.data_mut().descriptors;
         // SAFETY: `base` is this instance's live space, and the range is that of descriptors in it. No slice of the
         // mapping is in use: only calls lend slices, and by `&mut self` no call is in progress.
-        unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
+        unsafe { map_areas(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, &[area], mapped)? };
         Ok(mapped.clone())
     }
 
@@ -403,6 +403,15 @@ impl Instance {
     /// # Errors
     /// A call [is suspended](Self::is_suspended), or the system refuses the mapping.
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
+        self.map_packet_areas(&[area])
+    }
+
+    /// As [`map_packets`](Self::map_packets), for several areas one behind the other. The length of each but the last must
+    /// be a multiple of the page size.
+    ///
+    /// # Errors
+    /// As for [`map_packets`](Self::map_packets). If one of the areas cannot be mapped, none is.
+    pub fn map_packet_areas(&mut self, areas: &[Area<'_>]) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
@@ -412,9 +421,9 @@ impl Instance {
         let mapped = &mut store.data_mut().packets;
         // SAFETY: `base` is this instance's live space, and the range is that of packets in it. No slice of the mapping
         // is in use: only calls lend slices, and by `&mut self` no call is in progress.
-        unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
+        unsafe { map_areas(self.base, ARENA_BASE, ARENA_MAX, areas, mapped)? };
         let mapped = mapped.clone();
-        store.data_mut().has_fixed_packets = area.is_fixed;
+        store.data_mut().has_fixed_packets = areas.iter().all(|area| area.is_fixed);
         Ok(mapped)
     }
 

@@ -64,7 +64,7 @@ impl Spaces {
 pub(crate) struct SpaceCreator(pub(crate) Arc<Spaces>);
 
 // SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that
-// wasmtime was configured with, and everything above its size is inaccessible or a read-only mapping that `map_area`
+// wasmtime was configured with, and everything above its size is inaccessible or a read-only mapping that `map_areas`
 // put there.
 unsafe impl MemoryCreator for SpaceCreator {
     fn new_memory(
@@ -189,25 +189,32 @@ pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Maps an area read-only at the guest address `guest`, in place of the previous mapping at this address. On an error, no
-/// area is mapped there. Sets `mapped` to the host addresses of the mapping.
+/// Maps areas read-only from the guest address `guest` on, one behind the other, in place of the previous mapping at this
+/// address. On an error, no area is mapped there. Sets `mapped` to the host addresses of the mapping.
+///
+/// The length of each area but the last must be a multiple of the page size, so that no bytes are between two areas.
 ///
 /// # Safety
 /// `base` is a live [`Space`], and `guest..guest + capacity` lies inside it above the private memory. `mapped` is the
 /// previous mapping of this function at the address, or empty. No slice of the previous mapping is in use.
-pub(crate) unsafe fn map_area(
+pub(crate) unsafe fn map_areas(
     base: *mut u8,
     guest: u32,
     capacity: u32,
-    area: Area<'_>,
+    areas: &[Area<'_>],
     mapped: &mut Range<usize>,
 ) -> io::Result<()> {
-    let too_large =
-        || io::Error::new(io::ErrorKind::InvalidInput, "the area does not fit into the address space");
-    if area.len > capacity as usize {
-        return Err(too_large());
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let len = areas.iter().map(|area| area.len).fold(0, usize::saturating_add);
+    let is_offset = |area: &Area<'_>| libc::off_t::try_from(area.offset).is_ok();
+    if len > capacity as usize || !areas.iter().all(is_offset) {
+        return Err(invalid("the area does not fit into the address space"));
     }
-    let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
+    let page = page_bytes();
+    if areas.split_last().is_some_and(|(_, before)| before.iter().any(|area| !area.len.is_multiple_of(page)))
+    {
+        return Err(invalid("an area before another one does not end with a page"));
+    }
     // SAFETY: the address is inside the reservation, by this function's contract.
     let at = unsafe { base.add(guest as usize) };
     // A failed mapping must not leave a range that the host believes to be readable.
@@ -234,41 +241,48 @@ pub(crate) unsafe fn map_area(
         let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
         if hidden == 0 { Ok(()) } else { Err(error) }
     };
-    if old > area.len {
+    if old > len {
         clear(old)?;
     }
-    if area.len > 0 {
+    let mut offset = 0;
+    for area in areas.iter().filter(|area| area.len > 0) {
         // SAFETY: the target lies inside the reservation, above the private memory, and holds nothing but an old area.
         let done = unsafe {
             libc::mmap(
-                at.cast(),
+                at.add(offset).cast(),
                 area.len,
                 libc::PROT_READ,
                 libc::MAP_SHARED | libc::MAP_FIXED,
                 area.fd.as_raw_fd(),
-                offset,
+                libc::off_t::try_from(area.offset).unwrap_or(libc::off_t::MAX),
             )
         };
         if done == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
             // The kernel may have removed the old mapping before it failed. If the hole cannot be filled, the process
             // must end: a later mapping of the host could be placed into the hole, where the module could read it.
-            if clear(old.max(area.len)).is_err() {
+            if clear(old.max(len)).is_err() {
                 std::process::abort();
             }
             return Err(error);
         }
+        offset += area.len;
     }
-    *mapped = at.addr()..at.addr() + area.len;
+    *mapped = at.addr()..at.addr() + len;
     Ok(())
 }
 
-/// Gives back the pages of a part of an area that [`map_area`] mapped. `mapped` is its host addresses, and `part` is in
+/// The size of a page in bytes.
+fn page_bytes() -> usize {
+    // SAFETY: sysconf accesses no memory of the program.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
+}
+
+/// Gives back the pages of a part of an area that [`map_areas`] mapped. `mapped` is its host addresses, and `part` is in
 /// bytes from its beginning, both ends rounded down to pages. The mapping is of a file and read-only, so the next access
 /// finds the same bytes.
 pub(crate) fn release_pages(mapped: &Range<usize>, part: Range<usize>) {
-    // SAFETY: sysconf accesses no memory of the program.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1);
+    let page = page_bytes();
     let [from, to] = [part.start, part.end].map(|at| {
         let at = at.min(mapped.len());
         mapped.start + (at - at % page)

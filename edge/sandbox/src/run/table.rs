@@ -7,7 +7,7 @@ use crate::run::fault::FaultKind;
 use crate::run::guest_memory::with_bytes;
 use crate::run::host::HostState;
 use crate::run::instance::Instance;
-use crate::run::space::{Area, map_area};
+use crate::run::space::{Area, map_areas};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -134,7 +134,7 @@ impl Instance {
         // SAFETY: `base` is this instance's live space; by the check above the window lies in the area of tables. It
         // overlaps no other table's window, because the manifest places them one after the other. No slice of the mapping
         // is in use: only calls lend slices, and by `&mut self` no call is in progress.
-        unsafe { map_area(base, window, window_bytes, mapped_version.area(), mapped)? };
+        unsafe { map_areas(base, window, window_bytes, &[mapped_version.area()], mapped)? };
         Ok(fits)
     }
 

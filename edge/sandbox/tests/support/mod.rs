@@ -65,7 +65,8 @@ pub fn program(engine: &Engine, body: &str) -> LoadedModule {
     engine.load(admitted).unwrap()
 }
 
-fn memfd(contents: &[u8]) -> OwnedFd {
+/// A memory file with these bytes, filled up to whole pages.
+pub fn memfd(contents: &[u8]) -> OwnedFd {
     use std::io::Write;
     let mut file = weir_os::memory::memory_file(c"weir-test").unwrap();
     file.write_all(contents).unwrap();

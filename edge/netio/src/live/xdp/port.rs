@@ -46,7 +46,6 @@ pub(crate) struct XdpPort {
     sending: Option<(Arc<Socket>, Sending)>,
     /// The addresses of free frames.
     free: Vec<u64>,
-    place: GroupPlace,
     link_type: LinkType,
     snap_len: u32,
     number: u16,
@@ -92,7 +91,6 @@ impl XdpPort {
             returned,
             sending,
             free,
-            place: place.clone(),
             link_type,
             snap_len: options.snap_len,
             number: options.number,
@@ -226,7 +224,6 @@ impl XdpPort {
         if let MemoryHold::Frames { hold } = &mut filling.hold {
             hold.reserve(count);
         }
-        let mut number = self.place.first_packet(count as u64);
         for _ in 0..count {
             // Another core has just written the packet, and fetching it from that core's cache takes longer than all other work.
             received.prefetch(ENTRIES_AHEAD);
@@ -254,10 +251,6 @@ impl XdpPort {
                 hold.add(frame);
             }
             filling.add(&mapped, counts, &record, &mut head);
-            if let Some(number) = &mut number {
-                filling.renumber(*number);
-                *number += 1;
-            }
         }
         received.release_taken();
     }

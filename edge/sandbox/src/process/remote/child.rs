@@ -82,15 +82,21 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     channel.send(&report.write())?;
     while let Some(request) = channel.receive(REQUEST_BYTES_MAX)? {
         let step = match SandboxRequest::read(&request)? {
-            SandboxRequest::Map { is_packets, offset, len, is_fixed } => {
-                let memory = channel.receive_descriptor()?;
-                let len = usize::try_from(len).map_err(|_| InvalidMessage)?;
-                let area = Area { fd: memory.as_fd(), offset, len, is_fixed };
+            SandboxRequest::Map { is_packets, areas, is_fixed } => {
+                let mut memory = Vec::new();
+                for _ in &areas {
+                    memory.push(channel.receive_descriptor()?);
+                }
+                let mut mapped = Vec::new();
+                for (memory, range) in memory.iter().zip(areas) {
+                    let len = usize::try_from(range.len).map_err(|_| InvalidMessage)?;
+                    mapped.push(Area { fd: memory.as_fd(), offset: range.offset, len, is_fixed });
+                }
                 let instance = &mut child.instance;
-                if is_packets {
-                    instance.map_packets(area)?
-                } else {
-                    instance.map_descriptors(area)?
+                match mapped.as_slice() {
+                    areas if is_packets => instance.map_packet_areas(areas)?,
+                    [area] => instance.map_descriptors(*area)?,
+                    _ => return Err(InvalidMessage.into()),
                 };
                 CallStep::Done(0)
             }

@@ -3,7 +3,8 @@
 
 use super::SANDBOX_ARGUMENT;
 use super::wire::{
-    CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest, StartRequest,
+    AreaRange, CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest,
+    StartRequest,
 };
 use crate::engine::{CompiledModule, Engine, LoadError};
 use crate::run::clock::ClockCheck;
@@ -246,28 +247,32 @@ impl RemoteInstance {
     /// # Errors
     /// An error if the module has ended.
     pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<()> {
-        self.map(false, area)
+        self.map(false, &[area])
     }
 
-    /// As [`Instance::map_packets`](crate::Instance::map_packets). The module cannot keep packets of the area.
+    /// As [`Instance::map_packet_areas`](crate::Instance::map_packet_areas). The module cannot keep packets of the areas.
     ///
     /// # Errors
     /// An error if the module has ended or its call is suspended.
-    pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<()> {
-        self.map(true, area)
+    pub fn map_packet_areas(&mut self, areas: &[Area<'_>]) -> io::Result<()> {
+        self.map(true, areas)
     }
 
-    fn map(&mut self, is_packets: bool, area: Area<'_>) -> io::Result<()> {
+    fn map(&mut self, is_packets: bool, areas: &[Area<'_>]) -> io::Result<()> {
         if self.has_ended || self.is_suspended {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        let Area { offset, len, is_fixed, .. } = area;
-        let request = SandboxRequest::Map { is_packets, offset, len: len as u64, is_fixed };
+        let range = |area: &Area<'_>| AreaRange { offset: area.offset, len: area.len as u64 };
+        let request = SandboxRequest::Map {
+            is_packets,
+            areas: areas.iter().map(range).collect(),
+            is_fixed: areas.iter().all(|area| area.is_fixed),
+        };
         let begin = Instant::now();
         let sent = self
             .process
             .send(&request.write(), ANSWER_TIMEOUT)
-            .and_then(|()| self.process.send_descriptor(area.fd));
+            .and_then(|()| areas.iter().try_for_each(|area| self.process.send_descriptor(area.fd)));
         // The content of the report is ignored, because a mapping has no results.
         let mapped = self.receive(sent, CONTROL_TIMEOUT).and_then(|_| self.account_time(begin));
         match mapped {

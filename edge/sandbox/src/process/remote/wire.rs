@@ -128,14 +128,25 @@ impl<'a> WireReader<'a> {
 /// A request of the node to a sandbox process.
 #[derive(Debug)]
 pub(crate) enum SandboxRequest {
-    /// Map packets, or packet descriptors. The file descriptor of the memory follows the request.
-    Map { is_packets: bool, offset: u64, len: u64, is_fixed: bool },
+    /// Map packets, or packet descriptors: areas of memory, one behind the other. The file descriptor of each area's memory
+    /// follows the request.
+    Map { is_packets: bool, areas: Vec<AreaRange>, is_fixed: bool },
     /// Call the module, after applying the changes.
     Begin(PendingChanges, Call, FuelSlice),
     /// Continue the suspended call.
     Resume(FuelSlice),
     /// Abort the suspended call.
     Abort,
+}
+
+/// The most areas of a [`SandboxRequest::Map`].
+const AREAS_MAX: usize = 256;
+
+/// The range of an area in its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AreaRange {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
 }
 
 /// Changes of a module's environment since its last call.
@@ -173,11 +184,14 @@ impl SandboxRequest {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut writer = WireWriter::default();
         match self {
-            Self::Map { is_packets, offset, len, is_fixed } => {
+            Self::Map { is_packets, areas, is_fixed } => {
                 writer.byte(0);
                 writer.flag(*is_packets);
-                writer.number(*offset);
-                writer.number(*len);
+                writer.number32(u32::try_from(areas.len()).unwrap_or(u32::MAX));
+                for AreaRange { offset, len } in areas {
+                    writer.number(*offset);
+                    writer.number(*len);
+                }
                 writer.flag(*is_fixed);
             }
             Self::Begin(changes, call, slice) => {
@@ -204,8 +218,9 @@ impl SandboxRequest {
         let request = match reader.byte()? {
             0 => Self::Map {
                 is_packets: reader.flag()?,
-                offset: reader.number()?,
-                len: reader.number()?,
+                areas: (0..reader.count(AREAS_MAX)?)
+                    .map(|_| Ok(AreaRange { offset: reader.number()?, len: reader.number()? }))
+                    .collect::<Result<_, InvalidMessage>>()?,
                 is_fixed: reader.flag()?,
             },
             1 => {

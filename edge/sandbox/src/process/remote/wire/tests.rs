@@ -107,7 +107,11 @@ fn a_valid_report_is_read_unchanged() {
             Call::Tick { now: Timestamp(1), periods: 2, before: 3 },
             FuelSlice::UNLIMITED,
         ),
-        SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26, is_fixed: true },
+        SandboxRequest::Map {
+            is_packets: true,
+            areas: vec![AreaRange { offset: 4096, len: 1 << 26 }, AreaRange { offset: 0, len: 5 }],
+            is_fixed: true,
+        },
         SandboxRequest::Resume(FuelSlice { fuel: 1, until: None }),
         SandboxRequest::Abort,
     ] {
