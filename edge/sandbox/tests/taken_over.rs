@@ -8,12 +8,12 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{MANIFEST, bytes, wat};
+use support::{MANIFEST, bytes, memfd, wat};
 use weir_admission::Admitted;
 use weir_os::Launcher;
 use weir_os::helper::HelperChannel;
 use weir_sandbox::{
-    Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT, WriteRights,
+    Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT, WriteRights,
 };
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;
@@ -37,7 +37,7 @@ fn main() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let all: [(&str, Test); 6] = [
-        ("genuine", an_unmodified_process_computes_digests_as_the_standard_defines),
+        ("genuine", an_unmodified_process_computes_and_reads_as_an_instance_does),
         ("honest", a_process_with_valid_reports_is_called_as_long_as_needed),
         ("spins", no_thread_of_a_process_runs_between_requests),
         ("twice", a_process_that_answers_twice_is_ended),
@@ -96,7 +96,10 @@ fn start(program: &Path) -> RemoteInstance {
     let engine = Engine::new(EngineOptions::default(), None).expect("it can be made");
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let body = r#"(data (i32.const 100) "abc")
-        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32)
+            (i64.store (i32.const 64) (i64.load (i32.const 0x40000ffc)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))
         (func (export "weir_tick") (param i64 i64)
             (i32.store (i32.const 80) (i32.const 200))
             (i32.store (i32.const 84) (call $digest (i32.const 2) (i32.const 100) (i32.const 3) (i32.const 200)))
@@ -124,9 +127,32 @@ fn a_process_with_valid_reports_is_called_as_long_as_needed(mut process: RemoteI
     assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
 }
 
+fn an_unmodified_process_computes_and_reads_as_an_instance_does(mut process: RemoteInstance) {
+    digest_is_that_of_the_standard(&mut process);
+    areas_follow_each_other(&mut process);
+}
+
+/// A module reads the bytes around the boundary of two areas. If one of them is gone, the module traps.
+fn areas_follow_each_other(process: &mut RemoteInstance) {
+    let files = [0, 7, 9].map(|byte| memfd(&[byte; 4096]));
+    let [descriptors, one, two] =
+        files.each_ref().map(|file| Area { fd: file.as_fd(), offset: 0, len: 4096, is_fixed: true });
+    process.map_descriptors(descriptors).expect("it is mapped");
+    let mut read = |areas: &[Area<'_>]| {
+        process.map_packet_areas(areas).expect("they are mapped");
+        let batch = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
+        assert_eq!(process.begin(Call::Batch(batch), FuelSlice::UNLIMITED), CallStep::Done(0));
+        process.take_records().iter().map(|record| record.row.to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&[one, two]), [[7, 7, 7, 7, 9, 9, 9, 9]]);
+    assert!(read(&[one]).is_empty());
+    assert_eq!(read(&[two, one]), [[9, 9, 9, 9, 7, 7, 7, 7]]);
+    assert!(!process.has_ended() && process.faults().len() == 1, "{:?}", process.faults());
+}
+
 /// SHA-256 of "abc", an example of FIPS 180-4.
-fn an_unmodified_process_computes_digests_as_the_standard_defines(mut process: RemoteInstance) {
-    tick(&mut process);
+fn digest_is_that_of_the_standard(process: &mut RemoteInstance) {
+    tick(process);
     let records = process.take_records();
     let report_bytes: Vec<String> =
         records.iter().map(|record| record.tail.iter().map(|byte| format!("{byte:02x}")).collect()).collect();

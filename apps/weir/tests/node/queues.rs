@@ -29,7 +29,7 @@ fn packets(count: u64) -> Vec<Vec<u8>> {
 }
 
 /// Two sessions, of which one sees packets where they arrived and one sees copies of half of the flows.
-fn sessions(keys: &str) -> String {
+fn sessions(kind: &str, keys: &str) -> String {
     let session = |name: &str, channel: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\nchannel = [{{ interface = \"b\", queue = 20000, {channel} }}]\n\
@@ -41,16 +41,33 @@ fn sessions(keys: &str) -> String {
         "filter = \"udp\", visibility = \"all\", subflows = { by = [\"dst_port\"], queues = 8 }",
     );
     format!(
-        "kind = \"xdp\"\n{keys}\n{in_place}{}",
+        "kind = \"{kind}\"\n{keys}\n{in_place}{}",
         session("copies", "filter = \"udp dst portrange 2000-2031\"")
     )
 }
 
 #[test]
 fn receive_threads_share_the_queues_of_an_interface() {
-    if !is_inside("queues::receive_threads_share_the_queues_of_an_interface") {
-        return;
+    if is_inside("queues::receive_threads_share_the_queues_of_an_interface") {
+        receive_threads_share_an_interface("xdp", "");
     }
+}
+
+#[test]
+fn receive_threads_share_the_flows_of_an_interface() {
+    if is_inside("queues::receive_threads_share_the_flows_of_an_interface") {
+        receive_threads_share_an_interface("packet", "outgoing = false");
+    }
+}
+
+#[test]
+fn receive_threads_share_the_flows_of_an_interface_that_delivers_at_once() {
+    if is_inside("queues::receive_threads_share_the_flows_of_an_interface_that_delivers_at_once") {
+        receive_threads_share_an_interface("auto", "latency = \"low\"");
+    }
+}
+
+fn receive_threads_share_an_interface(kind: &str, more: &str) {
     let mut testbed = Testbed::prepared("", "", None);
     make_cable(&mut testbed);
     let cores = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
@@ -58,7 +75,7 @@ fn receive_threads_share_the_queues_of_an_interface() {
     } else {
         "[0]"
     };
-    testbed.configure(&sessions(&format!("receive_cores = {cores}")));
+    testbed.configure(&sessions(kind, &format!("receive_cores = {cores}\n{more}")));
     testbed.start();
     testbed.send(&packets(2048));
     let counted = |testbed: &mut Testbed, session: &str| testbed.count(session, "trajectory", "packets");
@@ -99,14 +116,14 @@ fn a_start_names_a_queue_that_does_not_exist() {
     }
     let mut testbed = Testbed::prepared("", "", None);
     make_cable(&mut testbed);
-    testbed.configure(&sessions("queues = [0, 3]"));
+    testbed.configure(&sessions("xdp", "queues = [0, 3]"));
     testbed.start();
     testbed.send(&packets(512));
     testbed.until("the packets of two queues have arrived", |testbed| {
         testbed.count("place", "trajectory", "packets") > 0
     });
     assert!(testbed.stop().success());
-    testbed.configure(&sessions("queues = [1, 4]"));
+    testbed.configure(&sessions("xdp", "queues = [1, 4]"));
     let check = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["config", "check"])
         .arg(testbed.config())
