@@ -13,7 +13,8 @@ use weir_admission::Admitted;
 use weir_os::Launcher;
 use weir_os::helper::HelperChannel;
 use weir_sandbox::{
-    Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT, WriteRights,
+    Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT,
+    WriteRights,
 };
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;

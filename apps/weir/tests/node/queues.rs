@@ -1,7 +1,8 @@
 //! Interfaces with several receive queues, read by several receive threads.
 
+use crate::module::{MANIFEST, assemble, text};
 use crate::testbed::{Testbed, has_carrier, ip, is_inside, udp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const QUEUES: u32 = 4;
 const FLOWS: u64 = 64;
@@ -76,6 +77,8 @@ fn receive_threads_share_an_interface(kind: &str, more: &str) {
         "[0]"
     };
     testbed.configure(&sessions(kind, &format!("receive_cores = {cores}\n{more}")));
+    let (is_valid, said) = check_config(&testbed);
+    assert!(is_valid, "{said}");
     testbed.start();
     testbed.send(&packets(2048));
     let counted = |testbed: &mut Testbed, session: &str| testbed.count(session, "trajectory", "packets");
@@ -124,11 +127,79 @@ fn a_start_names_a_queue_that_does_not_exist() {
     });
     assert!(testbed.stop().success());
     testbed.configure(&sessions("xdp", "queues = [1, 4]"));
+    let (is_valid, said) = check_config(&testbed);
+    assert!(!is_valid && said.contains("there is no receive queue 4"), "{said}");
+}
+
+/// Returns true if `weir config check` finds no error, and its output.
+fn check_config(testbed: &Testbed) -> (bool, String) {
     let check = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["config", "check"])
         .arg(testbed.config())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
-    assert!(!check.status.success() && said.contains("there is no receive queue 4"), "{said}");
+    (check.status.success(), said)
+}
+
+/// A reader holds packets of both rings, in order of arrival. When a ring is nearly full, it loses the oldest ones, and
+/// another reader loses nothing. When its session is closed, both rings are free again.
+#[test]
+fn a_slow_reader_holds_up_no_ring_of_several_packet_sockets() {
+    if !is_inside("queues::a_slow_reader_holds_up_no_ring_of_several_packet_sockets") {
+        return;
+    }
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return;
+    }
+    let mut testbed = Testbed::prepared("", "", None);
+    make_cable(&mut testbed);
+    let session = |name: &str, cpu: &str, channel: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\ncpu = [{{ {cpu} }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp\", {channel} }}]\n"
+        )
+    };
+    testbed.configure(
+        &("kind = \"packet\"\nreceive_cores = [0, 1]\noutgoing = false\n".to_owned()
+            + &session("quick", "period = \"20ms\", slice = \"4ms\", borrow = true", "queue = 4096")
+            + &session(
+                "slow",
+                "period = \"10s\", slice = \"100us\"",
+                "visibility = \"all\", queue = 100000, lag_max = \"1 GiB\"",
+            )),
+    );
+    let (is_valid, said) = check_config(&testbed);
+    assert!(is_valid, "{said}");
+    testbed.start();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (local $i i32)
+        (local.set $i (i32.const 400000))
+        (loop $next (br_if $next (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+        (i32.const 0))"#;
+    let slow = assemble(&text(body), Some(MANIFEST.replace("NAME", "slow").as_bytes()));
+    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow)["done"].is_object());
+    assert!(testbed.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
+    let drops = |testbed: &Testbed, session: &str| testbed.part(session, "channels", "main")["drops"].clone();
+    let mut sent = 0;
+    let mut send_some = |testbed: &mut Testbed| {
+        testbed.send(&packets(1024));
+        sent += 1024;
+        testbed.until("the quick reader has all packets", |testbed| {
+            testbed.count("quick", "trajectory", "packets") == sent
+        });
+    };
+    // The memory holds less than 40,000 of these packets.
+    while testbed.part("slow", "channels", "main")["packets"].as_u64().unwrap() < 120_000 {
+        send_some(&mut testbed);
+    }
+    let lost: u64 = drops(&testbed, "slow").as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert!(lost > 60_000, "{}", drops(&testbed, "slow"));
+    testbed.request(json!({"close": {"session": "slow"}}));
+    for _ in 0..60 {
+        send_some(&mut testbed);
+    }
+    assert_eq!(drops(&testbed, "quick"), json!({}));
+    assert_eq!(testbed.snapshot()["interfaces"][0]["missed"], json!(0));
+    assert!(testbed.stop().success());
 }
