@@ -8,6 +8,8 @@
 //!   them in the kernel until they are complete, and would do nothing for IPv6.
 //! - PACKET_FANOUT_FLAG_ROLLOVER would send packets of a full ring to another socket. Packets of a flow would lose their
 //!   order, and one flow's burst would take the memory of all other flows.
+//!
+//! A process with CAP_NET_RAW in the network namespace could join the sockets by their number, and take packets away.
 
 use super::error::LiveError;
 use super::group::GroupPlace;
@@ -107,16 +109,6 @@ impl OpenedSockets {
         options: &LiveOptions,
         place: &GroupPlace,
     ) -> Result<PacketPort, LiveError> {
-        let no_socket = || LiveError::Option {
-            interface: link.name.clone(),
-            what: "this source has no packet socket: the group has fewer sources",
-        };
-        let sources = place.group.sources.max(1);
-        if sources > options.sources_max() {
-            let what =
-                "a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each";
-            return Err(LiveError::Option { interface: link.name.clone(), what });
-        }
         // Held during the setup, so that the sources of a group do not all open sockets.
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = opened.get_mut(place.place).and_then(Option::take);
@@ -124,9 +116,13 @@ impl OpenedSockets {
         if let Some(port) = waiting.filter(|port| port.is_bound_to(link.index)) {
             return Ok(port);
         }
-        let mut ports: Vec<_> = PacketPort::open(link, options, sources)?.into_iter().map(Some).collect();
+        let mut ports: Vec<_> =
+            PacketPort::open(link, options, place.group.sources)?.into_iter().map(Some).collect();
         let own = ports.get_mut(place.place).and_then(Option::take);
         *opened = ports;
-        own.ok_or_else(no_socket)
+        own.ok_or_else(|| LiveError::Option {
+            interface: link.name.clone(),
+            what: "this source has no packet socket, because the group has fewer sources",
+        })
     }
 }

@@ -167,14 +167,17 @@ impl LiveSource {
     ///
     /// As for [`open_or_wait`](Self::open_or_wait); and if there are more than [`LiveOptions::sources_max`] sources.
     pub fn open_group(interface: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
-        if sources > 1 && (sources > options.sources_max() || options.fanout.is_some()) {
-            let what = match options.kind {
+        let invalid = |what| Err(LiveError::Option { interface: interface.to_owned(), what });
+        if sources > 1 && options.fanout.is_some() {
+            return invalid("a number of a fanout group is for single sources only");
+        }
+        if sources > 1 && sources > options.sources_max() {
+            return invalid(match options.kind {
                 SocketKind::Tap | SocketKind::Tun => "a TAP or TUN device can have one receive thread only",
                 _ => {
                     "a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each"
                 }
-            };
-            return Err(LiveError::Option { interface: interface.to_owned(), what });
+            });
         }
         let group = new_group(interface, sources)?;
         let places = (0..sources.max(1)).map(|place| GroupPlace { group: Arc::clone(&group), place });

@@ -4,6 +4,7 @@ use crate::frames::{self, Packet, ethernet, ipv4};
 use crate::net::{self, Sender, ip};
 use crate::queues::{self, FLOWS, QUEUES, check, from_all, send};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_abi::ARENA_BASE;
 use weir_netio::{Block, Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
@@ -162,6 +163,53 @@ fn a_group_opened_while_the_interface_is_down_receives_each_packet_once() {
 }
 
 #[test]
+fn packets_that_arrive_while_a_group_is_opened_are_received_at_most_once_and_by_one_source() {
+    if !prepared() {
+        return;
+    }
+    let sender = Sender::new("a");
+    for _ in 0..20 {
+        let (sent, is_open) = (AtomicU32::new(0), AtomicBool::new(false));
+        // Fewer packets than the rings have room for, in case opening takes long.
+        let send = || {
+            for number in 0..20_000 {
+                if is_open.load(Ordering::SeqCst) && number % 500 == 0 {
+                    break;
+                }
+                sender.send(&queues::packet(number));
+                sent.store(number + 1, Ordering::SeqCst);
+            }
+        };
+        let (mut sources, before) = std::thread::scope(|scope| {
+            scope.spawn(send);
+            while sent.load(Ordering::SeqCst) < 100 {
+                std::thread::yield_now();
+            }
+            let sources = LiveSource::open_group("b", options(), 3).unwrap();
+            // One packet may be on its way.
+            let before = sent.load(Ordering::SeqCst) + 1;
+            is_open.store(true, Ordering::SeqCst);
+            (sources, before)
+        });
+        let received: Vec<Vec<Packet>> = sources
+            .iter_mut()
+            .map(|source| {
+                let blocks = waiting(source);
+                blocks.iter().flat_map(|block| frames::packets(block).split_off(block.lead())).collect()
+            })
+            .collect();
+        let mut numbers: Vec<u32> = received.iter().flatten().map(queues::number).collect();
+        source_of(&received, |packet| queues::number(packet) % FLOWS);
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|one, next| one < next), "a packet arrived twice");
+        let all = sent.load(Ordering::SeqCst);
+        assert!(
+            numbers.iter().filter(|number| **number >= before).count() as u32 == all.saturating_sub(before)
+        );
+    }
+}
+
+#[test]
 fn a_group_of_packet_sockets_opens_an_interface_again_that_was_removed() {
     if !prepared() {
         return;
@@ -260,6 +308,8 @@ fn errors_name_the_limits_of_a_group() {
         "b: a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each";
     assert_eq!(message(LiveOptions { ring: Bytes(2 << 20), ..options() }, 3), limits);
     assert_eq!(message(LiveOptions { ring: Bytes(1 << 30), ..options() }, 65), limits);
+    let of_others = LiveOptions { fanout: Some(1), ..options() };
+    assert_eq!(message(of_others, 2), "b: a number of a fanout group is for single sources only");
     let tap = LiveOptions { kind: SocketKind::Tap, ..options() };
     assert_eq!(message(tap, 2), "b: a TAP or TUN device can have one receive thread only");
     // Two groups of an interface both have all packets.
