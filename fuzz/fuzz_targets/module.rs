@@ -98,7 +98,7 @@ impl Environment {
         let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()), is_fixed: false };
         instance.map_descriptors(area).expect("descriptors can be mapped");
         let window = self.block.window();
-        let area = Area { fd: window.fd(), offset: window.file_offset(), len: bytes(window.len()), is_fixed: window.is_fixed() };
+        let area = Area { fd: window.parts().next().expect("a part").fd, offset: window.file_offset(), len: bytes(window.len()), is_fixed: window.is_fixed() };
         instance.map_packets(area).expect("packets can be mapped");
         let memory = Arc::clone(window);
         let keep = move |address, len| {

@@ -68,7 +68,12 @@ pub(crate) fn run_on(
         if window_id.replace(window.id()) != Some(window.id()) {
             let len = usize::try_from(window.len().0).unwrap();
             instance
-                .map_packets(Area { fd: window.fd(), offset: window.file_offset(), len, is_fixed: false })
+                .map_packets(Area {
+                    fd: window.parts().next().unwrap().fd,
+                    offset: window.file_offset(),
+                    len,
+                    is_fixed: false,
+                })
                 .unwrap();
         }
         for batch in block.batches() {

@@ -3,13 +3,12 @@
 use crate::arena::Hold;
 use crate::checksum::{ChecksumStatus, Checksums};
 use crate::live::{FrameHold, RingHold};
-use crate::memory::page_bytes;
 use crate::ring::{DescriptorRing, Slot};
 use crate::window::PacketWindow;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
-use weir_os::memory::copy_once;
+use weir_os::memory::{copy_once, page_bytes};
 use weir_units::Timestamp;
 
 /// The most batches of a block.
@@ -213,7 +212,7 @@ impl Block {
 
     /// Returns true if one of packets `from..to` has bytes between `end` and the next page.
     fn touches_page_behind(&self, end: u64, from: usize, to: usize) -> bool {
-        let last_page = end..end.next_multiple_of(page_bytes());
+        let last_page = end..end.next_multiple_of(page_bytes() as u64);
         let packets = self.descriptors().get(from..to).unwrap_or_default();
         packets
             .iter()

@@ -207,7 +207,7 @@ fn install_handler() -> Result<(), WatchError> {
     static ONCE: Once = Once::new();
     static FAILED: AtomicU32 = AtomicU32::new(0);
     ONCE.call_once(|| {
-        PAGE_BYTES.store(usize::try_from(crate::memory::page_bytes()).unwrap_or(4096), Ordering::SeqCst);
+        PAGE_BYTES.store(weir_os::memory::page_bytes(), Ordering::SeqCst);
         // SAFETY: sigaction is a plain C struct for which all zeros are valid. The first call only reads the present
         // action into it, the second installs the handler. PREVIOUS is written before the handler can run.
         let done = unsafe {

@@ -3,12 +3,12 @@
 use crate::error::{CaptureReadError, SourceName};
 use crate::faults::Faults;
 use crate::mapped_bytes::MappedBytes;
-use crate::memory::page_bytes;
 use crate::totals::{EndReason, Truncation};
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, ARENA_MAX, Descriptor};
+use weir_os::memory::page_bytes;
 use weir_units::Bytes;
 
 /// The most bytes of a file that are mapped at once, unless a test sets another limit.
@@ -53,7 +53,7 @@ pub(crate) struct MappedFile {
 
 impl MappedFile {
     pub(crate) fn new(name: SourceName, file: File, size: u64, window: Bytes) -> Self {
-        let page = page_bytes();
+        let page = page_bytes() as u64;
         Self {
             name,
             file: Arc::new(file),

@@ -4,14 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use weir_os::memory::memory_file;
-
-/// The size of a page in bytes.
-pub(crate) fn page_bytes() -> u64 {
-    // SAFETY: sysconf accesses no memory of the program.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(bytes).unwrap_or(4096).max(4096)
-}
+use weir_os::memory::{memory_file, page_bytes};
 
 /// A range of a file or of private memory that is mapped while this value lives.
 ///
@@ -64,7 +57,7 @@ impl Mapping {
         if let [file] = files {
             return Self::shared(*file, 0, part_len, true);
         }
-        let page = usize::try_from(page_bytes()).unwrap_or(usize::MAX);
+        let page = page_bytes();
         let len = part_len.checked_mul(files.len()).filter(|len| *len > 0 && part_len.is_multiple_of(page));
         let len = len.ok_or_else(invalid)?;
         for file in files {

@@ -18,9 +18,8 @@ use weir_units::Bytes;
 #[derive(Debug)]
 pub struct PacketWindow {
     id: u64,
-    file: Arc<File>,
-    /// The files of further parts. All parts have the same length, and begin at `file_offset`.
-    further: Box<[Arc<File>]>,
+    /// The file of each part. All parts have the same length, and begin at `file_offset`.
+    files: Box<[Arc<File>]>,
     file_offset: u64,
     // Declared before `mapping`, so it is dropped first: addresses must not be watched after they are unmapped.
     watched: Option<(WatchGuard, Arc<Faults>)>,
@@ -58,8 +57,7 @@ impl PacketWindow {
             })?;
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            file: Arc::clone(file),
-            further: Box::default(),
+            files: Box::new([Arc::clone(file)]),
             file_offset,
             watched: Some((guard, Arc::clone(faults))),
             mapping,
@@ -69,23 +67,21 @@ impl PacketWindow {
 
     /// Creates a window of a whole sealed memory file, mapped by `mapping`.
     pub(crate) fn of_memory(file: File, mapping: Mapping, pinning: PinPolicy) -> Self {
-        Self::of_files(Arc::new(file), Box::default(), mapping, pinning)
+        Self::of_files([file], mapping, pinning)
     }
 
     /// Maps the rings of packet sockets, each of this length.
     pub(crate) fn of_rings(sockets: Vec<File>, ring_len: usize) -> io::Result<Self> {
         let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let mapping = Mapping::in_parts(&fds, ring_len)?;
-        let mut files = sockets.into_iter().map(Arc::new);
-        let file = files.next().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        Ok(Self::of_files(file, files.collect(), mapping, PinPolicy::Never))
+        Ok(Self::of_files(sockets, mapping, PinPolicy::Never))
     }
 
-    fn of_files(file: Arc<File>, further: Box<[Arc<File>]>, mapping: Mapping, pinning: PinPolicy) -> Self {
+    /// Creates a window with a part for each file.
+    fn of_files(files: impl IntoIterator<Item = File>, mapping: Mapping, pinning: PinPolicy) -> Self {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            file,
-            further,
+            files: files.into_iter().map(Arc::new).collect(),
             file_offset: 0,
             watched: None,
             mapping,
@@ -106,20 +102,14 @@ impl PacketWindow {
 
     /// The parts of the window, in the order of their addresses; usually one.
     pub fn parts(&self) -> impl Iterator<Item = WindowPart<'_>> {
-        let (offset, len) = (self.file_offset, self.mapping.len() / (1 + self.further.len()));
-        let files = std::iter::once(&self.file).chain(&self.further);
-        files.map(move |file| WindowPart { fd: file.as_fd(), offset, len })
+        let (offset, len) = (self.file_offset, self.mapping.len() / self.files.len().max(1));
+        self.files.iter().map(move |file| WindowPart { fd: file.as_fd(), offset, len })
     }
 
-    /// The file of a part; that of the first part, if there is no such part.
-    pub(crate) fn part_fd(&self, part: usize) -> BorrowedFd<'_> {
-        let further = part.checked_sub(1).and_then(|index| self.further.get(index));
-        further.unwrap_or(&self.file).as_fd()
-    }
-
-    /// The file to map, if the window has one [part](Self::parts); otherwise the file of the first part.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// The file of a part. A window of a file on disk has one part.
+    pub(crate) fn file(&self, part: usize) -> &File {
+        let Some(file) = self.files.get(part) else { unreachable!("the parts of a window do not change") };
+        file
     }
 
     /// The offset in the file to map from, in bytes; a multiple of the page size.
@@ -150,7 +140,7 @@ impl PacketWindow {
     /// The offset up to which the window's file is complete at present; `None` if it cannot lose pages.
     pub(crate) fn complete_end(&self) -> Option<u64> {
         let faults = self.faults()?;
-        let len = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
+        let len = self.file(0).metadata().map_or(u64::MAX, |metadata| metadata.len());
         Some(len.min(faults.lowest().unwrap_or(u64::MAX)))
     }
 

@@ -123,7 +123,7 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     let len = usize::try_from(window.len().0).unwrap();
     // SAFETY: a new mapping at a free address, unmapped below after its last use.
     let base = unsafe {
-        let fd = window.fd().as_raw_fd();
+        let fd = window.parts().next().unwrap().fd.as_raw_fd();
         libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
     };
     assert_ne!(base, libc::MAP_FAILED);
@@ -160,7 +160,7 @@ impl Watched {
         let offset = i64::try_from(window.file_offset()).unwrap();
         // SAFETY: a new mapping at a free address, unmapped when this value is dropped.
         let base = unsafe {
-            let fd = window.fd().as_raw_fd();
+            let fd = window.parts().next().unwrap().fd.as_raw_fd();
             libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
         };
         assert_ne!(base, libc::MAP_FAILED);

@@ -26,7 +26,7 @@ fn pin(block: &Block, packet: usize) -> Result<Pin, PinError> {
 /// The present bytes at a guest address of a window.
 fn read(block: &Block, address: u32, len: usize) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
-    let file = std::fs::File::from(block.window().fd().try_clone_to_owned().unwrap());
+    let file = std::fs::File::from(block.window().parts().next().unwrap().fd.try_clone_to_owned().unwrap());
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, u64::from(address - ARENA_BASE)).unwrap();
     bytes

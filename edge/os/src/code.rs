@@ -4,6 +4,7 @@
 //! Seccomp refuses calls that would make a page writable and executable ([`calls`](crate::calls)). mseal(2) seals code
 //! pages on Linux 6.10 and later; older kernels cannot seal them.
 
+use crate::memory::page_bytes;
 use std::io;
 use std::ops::Range;
 
@@ -12,15 +13,10 @@ const SYS_MSEAL: libc::c_long = 462;
 /// The option of prctl(2) that refuses executable memory, Linux 6.3 and later.
 const PR_SET_MDWE: libc::c_int = 65;
 const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
-/// The page size in bytes, if the system does not report it.
-const PAGE: usize = 4096;
 
 /// Seals the pages of a range: their rights cannot be changed any more, and nothing can be mapped in their place.
 fn seal(range: &Range<usize>) -> io::Result<()> {
-    let page = match page_size() {
-        0 => PAGE,
-        size => size,
-    };
+    let page = page_bytes();
     let begin = range.start / page * page;
     let len = range.end.saturating_sub(begin).div_ceil(page) * page;
     // SAFETY: the kernel does not access the memory at the address, and leaves the mapping as it is.
@@ -28,11 +24,6 @@ fn seal(range: &Range<usize>) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn page_size() -> usize {
-    // SAFETY: takes no pointers.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
 }
 
 /// Returns true if the kernel can seal memory.

@@ -82,6 +82,14 @@ pub unsafe fn read_once(from: *const u8) -> u64 {
     u64::from_le(unsafe { from.cast::<Unaligned<u64>>().read_volatile() }.0)
 }
 
+/// The size of a page in bytes.
+pub fn page_bytes() -> usize {
+    /// The size on most processors, should the system not tell it.
+    const USUAL: usize = 4096;
+    // SAFETY: sysconf accesses no memory of the program.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(USUAL).max(USUAL)
+}
+
 /// Creates an empty memory file that can be sealed. The name appears in lists of open or mapped files.
 ///
 /// # Errors

@@ -533,10 +533,10 @@ impl NodeConfiguration {
                     && queues.iter().all(|number| u32::from(*number) < QueueSet::QUEUES_MAX);
             let wanted = "each number once, below 256, and needs kind = \"xdp\"";
             range(is_right, "interface", "queues", format!("{queues:?}"), wanted)?;
-            let is_right = cores.len() <= interface.options().sources_max() && is_each_once(cores);
-            let wanted =
-                "each core once; without kind = \"xdp\", at most 64 cores, with 1 MiB of `arena` for each";
-            range(is_right, "interface", "receive_cores", format!("{cores:?}"), wanted)?;
+            let given = || format!("{cores:?}");
+            range(is_each_once(cores), "interface", "receive_cores", given(), "each core once")?;
+            let exceeded = interface.options().exceeded_sources(cores.len());
+            range(exceeded.is_none(), "interface", "receive_cores", given(), exceeded.unwrap_or_default())?;
         }
         Ok(())
     }
@@ -634,12 +634,11 @@ mod tests {
             ("[[interface]]\nname = \"b\"\nkind = \"xdp\"\nqueues = [1, 1]", "`queues` is [1, 1]"),
             (
                 "[[interface]]\nname = \"b\"\nreceive_cores = [1, 1]",
-                "`receive_cores` is [1, 1]; it must be each core once; without kind = \"xdp\", at most 64 cores, with \
-                 1 MiB of `arena` for each",
+                "`receive_cores` is [1, 1]; it must be each core once",
             ),
             (
                 "[[interface]]\nname = \"b\"\narena = \"2 MiB\"\nreceive_cores = [0, 1, 2]",
-                "`receive_cores` is [0, 1, 2]; it must be each core once; without",
+                "`receive_cores` is [0, 1, 2]; it must be at most 64 receive threads for a packet socket",
             ),
             ("[cpu]\nblocking = \"1s\"", "`blocking` is 1 s"),
             ("[[interface]]\nname = \"a\"\narena = \"2 GiB\"", "`arena` is 2 GiB"),

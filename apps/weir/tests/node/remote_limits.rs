@@ -124,9 +124,12 @@ fn record_files_of_closed_sessions_count_and_the_limit_can_change() {
     };
     let researcher = net.granted("researcher", Grant { ceilings, ..modest_grant() });
     let module = file(&net, "flood.wasm", &flood_module());
-    let begin = |net: &Net, name: &str| {
+    let begin = |net: &mut Net, name: &str| {
         let channel = ["--channel", "interface=b", "--cpu", "period=10ms,slice=3ms"];
-        net.run(&researcher, &[&["session", "create", name, "--memory", "1 MiB"][..], &channel].concat());
+        let create = [&["session", "create", name, "--memory", "1 MiB"][..], &channel].concat();
+        // The share of a closed session is free when its present period has ended.
+        let mut command = net.command(&researcher, &create);
+        net.testbed.until("the core has room", |_| command.output().unwrap().status.success());
         net.run(&researcher, &["load", name, &module]);
     };
     let [one, two] = ["one", "two"].map(|name| researcher.name_of(name));
@@ -136,7 +139,7 @@ fn record_files_of_closed_sessions_count_and_the_limit_can_change() {
             is_so(testbed)
         });
     };
-    begin(&net, "one");
+    begin(&mut net, "one");
     write(&mut net, "it keeps more than it will", &|testbed| on_disk(testbed, &one) > 2 * MB + MB / 2);
     // A lower limit is applied to existing files, without new records.
     let deleted = |testbed: &crate::testbed::Testbed| {
@@ -154,7 +157,7 @@ fn record_files_of_closed_sessions_count_and_the_limit_can_change() {
     write(&mut net, "it keeps more again", &|testbed| on_disk(testbed, &one) > 3 * MB);
     net.run(&researcher, &["session", "close", "one"]);
     // Another session of the same holder: files of the first one are deleted for its files.
-    begin(&net, "two");
+    begin(&mut net, "two");
     // The limit, the records between two checks, and unfinished files: each of at most 1 MiB of rows, with its log.
     let most = 4 * MB + 2 * MB + 3 * MB;
     write(&mut net, "the rows of the closed session are gone", &|testbed| {

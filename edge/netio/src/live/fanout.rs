@@ -26,6 +26,10 @@ use weir_units::Bytes;
 pub(crate) const SOCKETS_MAX: usize = 64;
 /// The least memory of a socket. Less has no room for the frames of an interface with the longest MTU.
 pub(crate) const SOCKET_BYTES_MIN: Bytes = Bytes(1 << 20);
+/// The limits of sockets, for messages.
+pub(crate) const SOCKETS_LIMIT: &str =
+    "at most 64 receive threads for a packet socket, each with at least 1 MiB of memory";
+const _: () = assert!(SOCKETS_MAX == 64 && SOCKET_BYTES_MIN.0 == 1 << 20);
 /// The number of times that the kernel can refuse the first socket of an interface that is up. The kernel reports the
 /// interface as up shortly before sockets can join.
 const REFUSALS_MAX: u32 = 100;

@@ -1,6 +1,6 @@
 //! Options of a live interface.
 
-use super::fanout::{SOCKET_BYTES_MIN, SOCKETS_MAX};
+use super::fanout::{SOCKET_BYTES_MIN, SOCKETS_LIMIT, SOCKETS_MAX};
 use super::queues::QueueSet;
 use weir_units::{Bytes, Nanos};
 
@@ -59,10 +59,6 @@ pub struct LiveOptions {
     /// longer than the MTU, which a system has merged, are then truncated.
     /// [`LiveSource::gather`](super::LiveSource::gather) determines how many packets are gathered all the same.
     pub immediate: bool,
-    /// Distributes an interface's packets by flow among all sources with the same number, so that several threads can
-    /// each have a source (PACKET_FANOUT_HASH; AF_PACKET only). The number is valid in the network namespace: a socket
-    /// of another process with this number takes a share of the packets, too.
-    pub fanout: Option<u16>,
     /// Uses time stamps of the network card, where available, instead of the kernel's (AF_PACKET only; needs
     /// CAP_NET_ADMIN).
     pub hardware_time: bool,
@@ -82,15 +78,17 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// The most sources that can [share](super::LiveSource::open_group) an interface with these options.
-    pub fn sources_max(&self) -> usize {
+    /// The limit that this many sources exceed, if they cannot [share](super::LiveSource::open_group) an interface with these
+    /// options.
+    pub fn exceeded_sources(&self, sources: usize) -> Option<&'static str> {
+        let by_memory = usize::try_from(self.ring.0 / SOCKET_BYTES_MIN.0).unwrap_or(usize::MAX);
         match self.kind {
+            _ if sources <= 1 => None,
             SocketKind::Auto | SocketKind::Packet => {
-                let by_memory = usize::try_from(self.ring.0 / SOCKET_BYTES_MIN.0).unwrap_or(usize::MAX);
-                by_memory.clamp(1, SOCKETS_MAX)
+                (sources > SOCKETS_MAX.min(by_memory)).then_some(SOCKETS_LIMIT)
             }
-            SocketKind::Xdp => usize::MAX,
-            SocketKind::Tap | SocketKind::Tun => 1,
+            SocketKind::Xdp => None,
+            SocketKind::Tap | SocketKind::Tun => Some("one receive thread for a TAP or TUN device"),
         }
     }
 }
@@ -106,7 +104,6 @@ impl Default for LiveOptions {
             latency: Nanos(2_000_000),
             retire: Nanos(2_000_000),
             immediate: false,
-            fanout: None,
             hardware_time: false,
             queues: None,
             zero_copy: false,

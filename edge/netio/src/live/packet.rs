@@ -98,7 +98,6 @@ impl PacketPort {
     ) -> Result<Vec<Self>, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
-        let system = |what| LiveError::system(name, what);
         let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
         let ring = Bytes(options.ring.0 / sources.max(1) as u64);
         let layout = match options.immediate {
@@ -131,18 +130,14 @@ impl PacketPort {
         for port in &ports {
             is_down |= port.listen(link, options)?;
         }
-        let flags = if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
         if sources > 1 {
+            let flags = if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
             let window = ports.first().map(|port| Arc::clone(port.window()));
             let fanout = window.map(|window| Arc::new(Fanout::new(window, flags, options.snap_len.max(1))));
             if let Some(fanout) = fanout.as_ref().filter(|_| !is_down) {
                 fanout.join(name, true)?;
             }
             ports.iter_mut().for_each(|port| port.fanout.clone_from(&fanout));
-        } else if let (Some(group), Some(port)) = (options.fanout, ports.first()) {
-            let value = u32::from(group) | (libc::PACKET_FANOUT_HASH | flags) << 16;
-            sys::set_option(port.fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
-                .map_err(system("joining the group that shares the interface's packets"))?;
         }
         Ok(ports)
     }

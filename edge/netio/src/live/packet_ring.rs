@@ -6,7 +6,7 @@
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -98,7 +98,7 @@ impl PacketRing {
 
     /// The socket.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.window.part_fd(self.part)
+        self.window.file(self.part).as_fd()
     }
 
     /// The offset of the ring in the window.

@@ -155,7 +155,7 @@ impl LiveSource {
 
     /// As [`open_or_wait`](Self::open_or_wait), with `sources` sources that share the interface, for as many threads
     /// (AF_XDP and AF_PACKET). Every source has to be read. All blocks have the same window and the same ring of
-    /// descriptors. `options.ring` is the memory of all sources together, and `options.fanout` must be `None`.
+    /// descriptors. `options.ring` is the memory of all sources together.
     ///
     /// - With AF_XDP each source has a part of the queues; if there are fewer queues than sources, some sources have no
     ///   packets. Packets of a flow keep their order if they arrive at one queue.
@@ -165,19 +165,10 @@ impl LiveSource {
     ///
     /// # Errors
     ///
-    /// As for [`open_or_wait`](Self::open_or_wait); and if there are more than [`LiveOptions::sources_max`] sources.
+    /// As for [`open_or_wait`](Self::open_or_wait); and for [too many sources](LiveOptions::exceeded_sources).
     pub fn open_group(interface: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
-        let invalid = |what| Err(LiveError::Option { interface: interface.to_owned(), what });
-        if sources > 1 && options.fanout.is_some() {
-            return invalid("a number of a fanout group is for single sources only");
-        }
-        if sources > 1 && sources > options.sources_max() {
-            return invalid(match options.kind {
-                SocketKind::Tap | SocketKind::Tun => "a TAP or TUN device can have one receive thread only",
-                _ => {
-                    "a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each"
-                }
-            });
+        if let Some(what) = options.exceeded_sources(sources) {
+            return Err(LiveError::Option { interface: interface.to_owned(), what });
         }
         let group = new_group(interface, sources)?;
         let places = (0..sources.max(1)).map(|place| GroupPlace { group: Arc::clone(&group), place });

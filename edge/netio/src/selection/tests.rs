@@ -55,7 +55,12 @@ fn a_selection_contains_the_selected_packets_and_no_others() {
     let window = selection.arena.window();
     let bytes = std::os::unix::fs::FileExt::read_exact_at;
     let mut memory = vec![0; usize::try_from(window.len().0).unwrap()];
-    bytes(&std::fs::File::from(window.fd().try_clone_to_owned().unwrap()), &mut memory, 0).unwrap();
+    bytes(
+        &std::fs::File::from(window.parts().next().unwrap().fd.try_clone_to_owned().unwrap()),
+        &mut memory,
+        0,
+    )
+    .unwrap();
     let found: Vec<u32> = memory.chunks(64).filter(|c| c[12..14] == [0x88, 0xB5]).map(number).collect();
     assert!(found.len() > 400 && found.iter().all(|n| n % 7 == 0));
 }
@@ -280,7 +285,7 @@ fn memory(selection: &Selection) -> Vec<u8> {
     let window = selection.arena.window();
     let ring = selection.ring.clone();
     let mut all = Vec::new();
-    for (fd, len) in [(window.fd(), window.len()), (ring.fd(), ring.len())] {
+    for (fd, len) in [(window.parts().next().unwrap().fd, window.len()), (ring.fd(), ring.len())] {
         let mut bytes = vec![0; usize::try_from(len.0).unwrap()];
         let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();

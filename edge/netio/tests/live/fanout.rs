@@ -304,14 +304,11 @@ fn errors_name_the_limits_of_a_group() {
         return;
     }
     let message = |options, sources| LiveSource::open_group("b", options, sources).unwrap_err().to_string();
-    let limits =
-        "b: a packet socket can have at most 64 receive threads, with at least 1 MiB of memory for each";
+    let limits = "b: at most 64 receive threads for a packet socket, each with at least 1 MiB of memory";
     assert_eq!(message(LiveOptions { ring: Bytes(2 << 20), ..options() }, 3), limits);
     assert_eq!(message(LiveOptions { ring: Bytes(1 << 30), ..options() }, 65), limits);
-    let of_others = LiveOptions { fanout: Some(1), ..options() };
-    assert_eq!(message(of_others, 2), "b: a number of a fanout group is for single sources only");
     let tap = LiveOptions { kind: SocketKind::Tap, ..options() };
-    assert_eq!(message(tap, 2), "b: a TAP or TUN device can have one receive thread only");
+    assert_eq!(message(tap, 2), "b: one receive thread for a TAP or TUN device");
     // Two groups of an interface both have all packets.
     let groups = [(); 2].map(|()| LiveSource::open_group("b", options(), 2).unwrap());
     send(200);

@@ -14,6 +14,7 @@ use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use weir_abi::{
     ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, TABLES_BASE, TABLES_MAX,
 };
+use weir_os::memory::page_bytes;
 
 /// The number of addresses that a 32-bit index can form.
 pub(crate) const RESERVED: usize = 4 << 30;
@@ -270,12 +271,6 @@ pub(crate) unsafe fn map_areas(
     }
     *mapped = at.addr()..at.addr() + len;
     Ok(())
-}
-
-/// The size of a page in bytes.
-fn page_bytes() -> usize {
-    // SAFETY: sysconf accesses no memory of the program.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }
 
 /// Gives back the pages of a part of an area that [`map_areas`] mapped. `mapped` is its host addresses, and `part` is in

@@ -670,8 +670,8 @@ fn has_packet_output(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
 }
 
-/// The number of instances for each thread from which no module is split. A further instance of a module costs some 350 ns for each
-/// batch, and threads with several instances are busy without it.
+/// The number of instances for each thread from which no module is split. Each instance of a module visits each batch, and threads
+/// with several instances are busy without further ones.
 const INSTANCES_PER_THREAD: usize = 2;
 
 /// Returns the number of instances of a module, one of `modules`.

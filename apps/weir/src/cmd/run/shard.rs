@@ -89,11 +89,6 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Returns the index of this instance among those of its module, if there are several.
-    pub fn part(&self) -> Option<usize> {
-        usize::try_from(self.part).ok().filter(|_| self.parts > 1)
-    }
-
     /// Returns the sandbox instance.
     pub fn instance(&self) -> &Instance {
         &self.driver.instance

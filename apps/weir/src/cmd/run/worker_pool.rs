@@ -130,13 +130,7 @@ impl WorkerPool {
             source_ended: false,
             source_blocked: false,
             next: vec![0; self.shards.len()],
-            // Instances for the same flows share a thread.
-            homes: self
-                .shards
-                .iter()
-                .enumerate()
-                .map(|(i, shard)| shard.part().unwrap_or(i) % jobs.max(1))
-                .collect(),
+            homes: (0..self.shards.len()).map(|index| index % jobs.max(1)).collect(),
             times: vec![Nanos(0); self.shards.len()],
             shards: self.shards.into_iter().map(|shard| Some(Box::new(shard))).collect(),
             collector: Some(Box::new(self.collector)),
@@ -176,15 +170,14 @@ impl WorkerPool {
 fn run_jobs(thread: usize, state: &Mutex<State>, wake: &Condvar, changes: &AtomicU64) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
-    let mut meter = InstanceTimes::new(guard.shards.len());
+    let mut times = InstanceTimes::new(guard.shards.len());
     loop {
         if guard.panicked || guard.is_finished() {
             break;
         }
         let Some(job) = guard.take_job(thread) else {
-            meter.pause();
+            times.end();
             guard = await_change(guard, state, wake, changes);
-            meter.resume();
             continue;
         };
         // Waking costs a system call, so a thread wakes one other if there is a job for it. That one does the same.
@@ -192,17 +185,22 @@ fn run_jobs(thread: usize, state: &Mutex<State>, wake: &Condvar, changes: &Atomi
             wake.notify_one();
         }
         drop(guard);
+        if matches!(job, Job::Process(..)) {
+            times.begin()
+        } else {
+            times.end()
+        }
         let mut done = job.perform();
         if let Done::Process(shards, _) = &mut done {
             for (index, shard) in shards {
-                meter.add(*index, shard.take_cycles());
+                times.add(*index, shard.take_cycles());
             }
         }
         guard = lock(state);
         guard.put_back(done);
         changes.fetch_add(1, Ordering::Relaxed);
     }
-    for (sum, time) in guard.times.iter_mut().zip(meter.finish()) {
+    for (sum, time) in guard.times.iter_mut().zip(times.finish()) {
         sum.0 += time.0;
     }
     drop(guard);

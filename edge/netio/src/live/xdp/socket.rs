@@ -119,7 +119,7 @@ impl Socket {
         let (receive_bytes, send_bytes) = (bytes(layout.frames()), bytes(SEND_FRAMES));
         let size = Bytes((receive_bytes + send_bytes) as u64);
         let no_memory = |error| LiveError::Memory { interface: link.name.clone(), size, error };
-        let page = usize::try_from(crate::memory::page_bytes()).unwrap_or(4096);
+        let page = weir_os::memory::page_bytes();
         // A socket that only sends gets one unused page, since a file cannot be empty.
         let file_bytes = receive_bytes.max(page);
         let (file, mapping) =
