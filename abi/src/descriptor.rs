@@ -68,8 +68,29 @@ pub struct Descriptor {
     pub tunnel: u8,
     /// Number of tunnels around the innermost IP packet: 0 to 4. The classifier follows no more.
     pub tunnel_count: u8,
+    /// The [`flags`](Self::flags) of the packet of the innermost IP header, without those of the link layer. These fields
+    /// are valid where `tunnel` is not 0.
+    pub inner_flags: u32,
+    /// As [`l4_offset`](Self::l4_offset), of the innermost packet.
+    pub inner_l4_offset: u16,
+    /// As [`payload_offset`](Self::payload_offset), of the innermost packet.
+    pub inner_payload_offset: u16,
+    /// As [`payload_len`](Self::payload_len), of the innermost packet.
+    pub inner_payload_len: u32,
+    /// As [`src_port`](Self::src_port), of the innermost packet.
+    pub inner_src_port: u16,
+    /// As [`dst_port`](Self::dst_port), of the innermost packet.
+    pub inner_dst_port: u16,
+    /// As [`ip_proto`](Self::ip_proto), of the innermost packet.
+    pub inner_ip_proto: u8,
+    /// As [`tcp_flags`](Self::tcp_flags), of the innermost packet.
+    pub inner_tcp_flags: u8,
+    /// As [`ttl`](Self::ttl), of the innermost packet.
+    pub inner_ttl: u8,
+    /// As [`tos`](Self::tos), of the innermost packet.
+    pub inner_tos: u8,
     /// Reserved: zeros.
-    pub spare: [u32; 11],
+    pub spare: [u32; 6],
 }
 
 const _: () = assert!(core::mem::size_of::<Descriptor>() == crate::DESCRIPTOR_BYTES);
@@ -118,7 +139,17 @@ impl Descriptor {
             inner_offset: at2(80),
             tunnel: bytes[82],
             tunnel_count: bytes[83],
-            spare: core::array::from_fn(|i| at4(84 + 4 * i)),
+            inner_flags: at4(84),
+            inner_l4_offset: at2(88),
+            inner_payload_offset: at2(90),
+            inner_payload_len: at4(92),
+            inner_src_port: at2(96),
+            inner_dst_port: at2(98),
+            inner_ip_proto: bytes[100],
+            inner_tcp_flags: bytes[101],
+            inner_ttl: bytes[102],
+            inner_tos: bytes[103],
+            spare: core::array::from_fn(|i| at4(104 + 4 * i)),
         }
     }
 }

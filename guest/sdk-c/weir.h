@@ -94,7 +94,17 @@ struct weir_packet {
     uint16_t inner_offset;   /* the innermost IP header in tunnels; where tunnel is not 0 */
     uint8_t tunnel;          /* WEIR_TUNNEL_GRE ...: what carries that header; 0 without a tunnel, or without IP in it */
     uint8_t tunnel_count;    /* tunnels around that header, 0 to 4: no more are followed */
-    uint32_t spare[11];      /* zeros */
+    uint32_t inner_flags;    /* WEIR_IPV4 ... of the packet with that header; where tunnel is not 0, as all that follow */
+    uint16_t inner_l4_offset; /* its header above IP; where inner_flags has WEIR_L4 */
+    uint16_t inner_payload_offset;
+    uint32_t inner_payload_len;
+    uint16_t inner_src_port;
+    uint16_t inner_dst_port;
+    uint8_t inner_ip_proto;
+    uint8_t inner_tcp_flags;
+    uint8_t inner_ttl;
+    uint8_t inner_tos;
+    uint32_t spare[6];       /* zeros */
 };
 
 _Static_assert(sizeof(struct weir_packet) == 128, "a descriptor is two cache lines");
@@ -104,7 +114,72 @@ _Static_assert(offsetof(struct weir_packet, payload_len) == 40 && offsetof(struc
 _Static_assert(offsetof(struct weir_packet, ip_proto) == 48 && offsetof(struct weir_packet, vlan_tci) == 52, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, vlan_count) == 58 && offsetof(struct weir_packet, number) == 60, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, inner_flow_hash) == 64 && offsetof(struct weir_packet, stream) == 72, "descriptor layout");
-_Static_assert(offsetof(struct weir_packet, inner_offset) == 80 && offsetof(struct weir_packet, spare) == 84, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, inner_offset) == 80 && offsetof(struct weir_packet, inner_flags) == 84, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, inner_payload_len) == 92 && offsetof(struct weir_packet, spare) == 104, "descriptor layout");
+
+/* An event of a TCP stream, for weir_stream: 128 bytes, read in place. A stream is a TCP connection as the host follows it for a
+ * module with a table [tcp] in its manifest. Its number is below the manifest's `streams`, and no other stream has it between the
+ * first event and the last (WEIR_STREAM_END). A stream without bytes, gaps or the end of a direction causes no event. */
+struct weir_stream {
+    uint64_t ts_ns;          /* packet time of the event */
+    uint32_t data;           /* address of the bytes: use weir_stream_bytes() */
+    uint32_t len;            /* number of bytes; 0 for all kinds but WEIR_STREAM_BYTES */
+    uint32_t missing;        /* WEIR_STREAM_GAP: bytes that are missing; WEIR_STREAM_CONFLICT: bytes that differ */
+    uint32_t stream;         /* number of the stream, from 0 */
+    uint64_t flow_hash;      /* as in weir_packet, of the layer that the manifest chooses */
+    uint64_t offset;         /* bytes of this direction before the event, gaps included */
+    uint64_t first_ns;       /* time of the stream's first packet */
+    uint8_t client[16];      /* address that sent the SYN, or without handshake the likely one; IPv4 as ::ffff:a.b.c.d */
+    uint8_t server[16];
+    uint16_t client_port;
+    uint16_t server_port;
+    uint8_t kind;            /* WEIR_STREAM_OPEN ... */
+    uint8_t direction;       /* 0: from the client; 1: from the server; 0 for WEIR_STREAM_OPEN and WEIR_STREAM_END */
+    uint8_t cause;           /* WEIR_STREAM_END: WEIR_END_FIN ... */
+    uint8_t state;           /* WEIR_STREAM_SYN ... */
+    uint8_t tunnel;          /* as in weir_packet; 0 with layer = "outer" */
+    uint8_t ip_version;      /* 4 or 6 */
+    uint16_t vlan_tci;       /* outermost VLAN tag of the packet that opened the stream; 0 without a tag */
+    uint32_t spare[9];       /* zeros */
+};
+
+_Static_assert(sizeof(struct weir_stream) == 128 && offsetof(struct weir_stream, len) == 12, "event layout");
+_Static_assert(offsetof(struct weir_stream, client) == 48 && offsetof(struct weir_stream, kind) == 84, "event layout");
+
+/* Kinds of weir_stream. */
+enum {
+    WEIR_STREAM_OPEN = 1,     /* the first event of a stream, just before the first of another kind */
+    WEIR_STREAM_BYTES = 2,    /* the next bytes of a direction, in order */
+    WEIR_STREAM_GAP = 3,      /* bytes of a direction that were not captured, or that the view hides */
+    WEIR_STREAM_FIN = 4,      /* the end of a direction: its FIN, after all bytes */
+    WEIR_STREAM_CONFLICT = 5, /* a segment whose bytes differ from earlier ones at the same place */
+    WEIR_STREAM_END = 6,      /* the last event of a stream */
+};
+
+/* Causes of WEIR_STREAM_END. */
+enum {
+    WEIR_END_FIN = 1,     /* both directions have ended */
+    WEIR_END_RST = 2,
+    WEIR_END_TIMEOUT = 3, /* no packet for the manifest's `idle` */
+    WEIR_END_EVICTED = 4, /* another stream needed the place */
+    WEIR_END_STOP = 5,    /* the module stops */
+    WEIR_END_REUSED = 6,  /* a new connection has the same addresses and ports */
+};
+
+/* Bits of weir_stream.state. */
+enum {
+    WEIR_STREAM_SYN = 1,        /* the client's SYN was seen */
+    WEIR_STREAM_SYN_ACK = 2,    /* the server's SYN was seen */
+    WEIR_STREAM_TWO_SIDED = 4,  /* packets of both directions were seen */
+};
+
+/* Results of weir_stream, which can be combined. The last two concern events after this one. */
+enum {
+    WEIR_STREAM_CONTINUE = 0,
+    WEIR_STREAM_DROP = 1,   /* the packet of the event is not written to the output */
+    WEIR_STREAM_SKIP = 2,   /* no bytes, gaps and conflicts of this direction any more */
+    WEIR_STREAM_IGNORE = 4, /* no event of this stream any more, also no WEIR_STREAM_END */
+};
 
 /* Bits of weir_packet.flags. */
 enum {
@@ -468,8 +543,35 @@ WEIR_INLINE const uint8_t *weir_inner(const struct weir_packet *p) { return weir
 /* The first byte of the payload, of which payload_len are readable; with WEIR_L4. */
 WEIR_INLINE const uint8_t *weir_payload(const struct weir_packet *p) { return weir_at(p->data) + p->payload_offset; }
 
+/* The bytes of a stream's event, of which `len` are readable. They are valid during the call. */
+WEIR_INLINE const uint8_t *weir_stream_bytes(const struct weir_stream *event) { return weir_at(event->data); }
+
 /* Identifier of the outermost VLAN tag; with WEIR_VLAN. */
 WEIR_INLINE uint16_t weir_vlan(const struct weir_packet *p) { return p->vlan_tci & 0xFFF; }
+
+/* A packet as its innermost IP header describes it. Without a tunnel this is `p`. Otherwise `room` gets a copy of the descriptor whose
+ * fields from l3_offset on, flags and flow_hash are those of the innermost packet. The functions of this header take the result, but
+ * for weir_patch and weir_keep, which take `p`. A loop over payload needs a limit from `p` as well, such as p->cap_len. */
+WEIR_INLINE const struct weir_packet *weir_innermost(const struct weir_packet *p, struct weir_packet *room)
+{
+    if (WEIR_LIKELY(p->tunnel == WEIR_TUNNEL_NONE))
+        return p;
+    *room = *p;
+    room->flags = p->inner_flags | (p->flags & (WEIR_VLAN | WEIR_MPLS | WEIR_PPPOE | WEIR_CUT));
+    room->flow_hash = p->inner_flow_hash;
+    room->l3_offset = p->inner_offset;
+    room->l4_offset = p->inner_l4_offset;
+    room->payload_offset = p->inner_payload_offset;
+    room->payload_len = p->inner_payload_len;
+    room->ether_type = (p->inner_flags & WEIR_IPV4) ? 0x0800 : 0x86DD;
+    room->src_port = p->inner_src_port;
+    room->dst_port = p->inner_dst_port;
+    room->ip_proto = p->inner_ip_proto;
+    room->tcp_flags = p->inner_tcp_flags;
+    room->ttl = p->inner_ttl;
+    room->tos = p->inner_tos;
+    return room;
+}
 
 WEIR_INLINE bool weir_is_ip(const struct weir_packet *p) { return (p->flags & (WEIR_IPV4 | WEIR_IPV6)) != 0; }
 
@@ -559,6 +661,21 @@ WEIR_INLINE struct weir_str weir_string(const void *bytes, uint32_t len)
 #else
     return (struct weir_str){ weir_host_address(bytes, len), len };
 #endif
+}
+
+/* The name of the tunnel that carries the innermost IP header, for a field `tunnel` of a row; empty without one. */
+WEIR_INLINE struct weir_str weir_tunnel_name(uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: return weir_string("ip", 2);
+    case WEIR_TUNNEL_MPLS_IN_IP: return weir_string("mpls", 4);
+    case WEIR_TUNNEL_GRE: return weir_string("gre", 3);
+    case WEIR_TUNNEL_VXLAN: return weir_string("vxlan", 5);
+    case WEIR_TUNNEL_GENEVE: return weir_string("geneve", 6);
+    case WEIR_TUNNEL_GTP_U: return weir_string("gtp-u", 5);
+    case WEIR_TUNNEL_TEREDO: return weir_string("teredo", 6);
+    default: return weir_string("", 0);
+    }
 }
 
 /* Emits a record into a stream. WEIR_OK, WEIR_FULL or WEIR_UNKNOWN. In a module: emit_STREAM(&row) of module.h. */

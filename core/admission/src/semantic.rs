@@ -142,6 +142,40 @@ semantics! {
     "statistic.lower" Measurement AMOUNTS, "", "", "", "", "lower end of a confidence interval";
     "statistic.upper" Measurement AMOUNTS, "", "", "", "", "upper end of a confidence interval";
     "alarm" Key FLAGS, "", "", "", "", "true while a condition holds";
+    "flag" Key FLAGS, "", "", "", "", "a fact that holds or not";
+    "label" Key TEXTS, "", "", "", "", "kind or class of the row";
+    "interval" Measurement DURATIONS, "", "", "", "", "length of a period that repeats";
+    "network.tunnel" Key TEXTS, "", "", "", "", "kind of the tunnel around the packets; empty without one";
+    "network.transport" Key TEXTS, "network.transport", "", "", "", "protocol that carries the messages: udp or tcp";
+    "network.prefix_length" Key SMALL, "", "", "", "", "length in bits of the prefix whose first address the row has";
+    "connection.state" Key TEXTS, "", "conn_state", "", "", "state of a TCP connection at its end, as in Zeek";
+    "connection.history" Key TEXTS, "", "history", "", "", "order of the kinds of packets of a connection, as in Zeek";
+    "connection.id" Key LABELS, "", "", "", "", "identifier of a connection that its protocol carries";
+    "dns.id" Key PORTS, "", "trans_id", "dns.id", "", "identifier of a DNS message";
+    "dns.question.name" Key TEXTS, "dns.question.name", "query", "dns.rrname", "", "name that a DNS query asks for";
+    "dns.question.type" Key TEXTS, "dns.question.type", "qtype_name", "dns.rrtype", "", "type of the records that a DNS query asks for";
+    "dns.response_code" Key TEXTS, "dns.response_code", "rcode_name", "dns.rcode", "", "response code of a DNS answer";
+    "dns.answers" Text TEXTS, "dns.answers.data", "answers", "dns.answers", "", "data of the records of a DNS answer";
+    "tls.version" Key TEXTS, "tls.version", "version", "tls.version", "", "negotiated version of TLS";
+    "tls.cipher" Key TEXTS, "tls.cipher", "cipher", "", "", "cipher suite that the server chose";
+    "tls.server_name" Key TEXTS, "tls.client.server_name", "server_name", "tls.sni", "", "name of the server that the client asks for (SNI)";
+    "tls.alpn" Key TEXTS, "tls.next_protocol", "next_protocol", "tls.client_alpns", "", "protocols above TLS that the client offers, or the one that the server chose (ALPN)";
+    "tls.ja4" Key TEXTS, "", "ja4", "tls.ja4", "", "JA4 fingerprint of the client";
+    "tls.subject" Key TEXTS, "tls.server.subject", "subject", "tls.subject", "", "subject of the server's certificate";
+    "tls.issuer" Key TEXTS, "tls.server.issuer", "issuer", "tls.issuerdn", "", "issuer of the server's certificate";
+    "tls.not_before" Time TIMES, "tls.server.not_before", "", "tls.notbefore", "", "time from which on the certificate is valid";
+    "tls.not_after" Time TIMES, "tls.server.not_after", "", "tls.notafter", "", "time until which the certificate is valid";
+    "tls.resumed" Key FLAGS, "tls.resumed", "resumed", "tls.session_resumed", "", "true if the session resumes an earlier one";
+    "tls.alert" Key TEXTS, "", "last_alert", "", "", "last alert of the handshake";
+    "http.version" Key TEXTS, "http.version", "", "http.protocol", "", "version of HTTP";
+    "http.request.method" Key TEXTS, "http.request.method", "method", "http.http_method", "", "method of a request";
+    "url.domain" Key TEXTS, "url.domain", "host", "http.hostname", "", "host that a request names";
+    "url.path" Key TEXTS, "url.path", "uri", "http.url", "", "path and query of a request";
+    "http.request.body.bytes" Sum COUNTS, "http.request.body.bytes", "request_body_len", "", "", "bytes of a request's body";
+    "http.response.status_code" Key PORTS, "http.response.status_code", "status_code", "http.status", "", "status code of a response";
+    "http.response.body.bytes" Sum COUNTS, "http.response.body.bytes", "response_body_len", "http.length", "", "bytes of a response's body";
+    "http.response.mime_type" Key TEXTS, "http.response.mime_type", "resp_mime_types", "http.http_content_type", "", "type of a response's body, as the server states it";
+    "user_agent.original" Key TEXTS, "user_agent.original", "user_agent", "http.http_user_agent", "", "program that sent a request, as it states itself";
 }
 
 #[cfg(test)]

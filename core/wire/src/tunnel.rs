@@ -215,6 +215,7 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
             (out.tunnel, out.tunnel_count) = (Tunnel::number(tunnel), depth);
             out.inner_offset = to_offset(at + usize::from(descriptor.l3_offset));
             out.inner_flow_hash = descriptor.flow_hash;
+            write_inner(&descriptor, at, out);
         }
         let Some(upper) =
             above.0.filter(|_| descriptor.flags & flag::LATER_FRAGMENT == 0 && may_carry(&descriptor))
@@ -226,6 +227,20 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
         (at, end, kind, carrier) = (opened.inner, inner_end, inner_kind, Some(opened.tunnel));
     }
     Ok(())
+}
+
+/// Writes the fields about the innermost packet, which begins at `at` and which `inner` describes.
+fn write_inner(inner: &Descriptor, at: usize, out: &mut Descriptor) {
+    let offset = |offset: u16, flags: u32| {
+        if inner.flags & flags == 0 { 0 } else { to_offset(at + usize::from(offset)) }
+    };
+    out.inner_flags = inner.flags & !(flag::VLAN | flag::MPLS | flag::PPPOE | flag::CUT);
+    out.inner_l4_offset = offset(inner.l4_offset, flag::L4);
+    out.inner_payload_offset = offset(inner.payload_offset, flag::L4);
+    out.inner_payload_len = inner.payload_len;
+    (out.inner_src_port, out.inner_dst_port) = (inner.src_port, inner.dst_port);
+    (out.inner_ip_proto, out.inner_tcp_flags) = (inner.ip_proto, inner.tcp_flags);
+    (out.inner_ttl, out.inner_tos) = (inner.ttl, inner.tos);
 }
 
 /// Parses the tunnel header above the IP header of the packet from `base` to `end`. Also returns the end of the packet

@@ -68,8 +68,29 @@ pub struct Descriptor {
     pub tunnel: u8,
     /// Tunnels around the innermost IP packet: 0 to 4, as no more are followed.
     pub tunnel_count: u8,
+    /// Flags of the packet of the innermost IP header, without those of the link layer. These fields are valid where
+    /// `tunnel` is not 0.
+    pub inner_flags: u32,
+    /// As [`l4_offset`](Self::l4_offset), of the innermost packet.
+    pub inner_l4_offset: u16,
+    /// As [`payload_offset`](Self::payload_offset), of the innermost packet.
+    pub inner_payload_offset: u16,
+    /// As [`payload_len`](Self::payload_len), of the innermost packet.
+    pub inner_payload_len: u32,
+    /// As [`src_port`](Self::src_port), of the innermost packet.
+    pub inner_src_port: u16,
+    /// As [`dst_port`](Self::dst_port), of the innermost packet.
+    pub inner_dst_port: u16,
+    /// As [`ip_proto`](Self::ip_proto), of the innermost packet.
+    pub inner_ip_proto: u8,
+    /// As [`tcp_flags`](Self::tcp_flags), of the innermost packet.
+    pub inner_tcp_flags: u8,
+    /// As [`ttl`](Self::ttl), of the innermost packet.
+    pub inner_ttl: u8,
+    /// As [`tos`](Self::tos), of the innermost packet.
+    pub inner_tos: u8,
     /// Zeros.
-    pub spare: [u32; 11],
+    pub spare: [u32; 6],
 }
 
 const _: () = assert!(core::mem::size_of::<Descriptor>() == 128);

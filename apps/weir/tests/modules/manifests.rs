@@ -44,7 +44,10 @@ fn broken_rule(field: &StreamField) -> Option<String> {
     }
     let is_named = |suffix: &str| name == suffix || name.ends_with(&format!("_{suffix}"));
     let suffixes: &[&str] = match (field.ty, field.unit.as_str()) {
-        (FieldType::Timestamp, _) => return (name != "time").then(|| "a time is named `time`".to_owned()),
+        (FieldType::Timestamp, _) => {
+            let is_time = name == "time" || name.ends_with("_time");
+            return (!is_time).then(|| "a time is named `time`, or its name ends in `_time`".to_owned());
+        }
         (FieldType::Duration, _) | (_, "ns" | "us" | "s") => &["ns", "us", "s"],
         (_, "bytes") => &["bytes"],
         (_, "packets") => &["packets"],

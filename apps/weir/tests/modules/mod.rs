@@ -2,10 +2,17 @@
 //! independent sources: etherparse, simple code in the test, tshark, and theory.
 
 mod arm;
+mod beacon;
 mod capture;
+mod dns;
 mod dscp_mark;
+mod entropy;
+mod flows;
+mod http;
 mod jobs;
+mod latency;
 mod loads;
+mod loss;
 mod lrd;
 mod manifests;
 mod noise;
@@ -13,10 +20,14 @@ mod packet;
 mod parsed_packet;
 mod payload_match;
 mod port_count;
+mod quic;
 mod rebuild;
 mod rtt;
 mod rtt_captures;
+mod scan;
 mod syn_flood;
+mod talkers;
+mod tls;
 mod trajectory;
 mod weir;
 mod worm;

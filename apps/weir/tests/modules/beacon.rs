@@ -1,0 +1,1 @@
+//! The module `beacon` on generated packets and on real captures.

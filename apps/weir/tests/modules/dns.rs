@@ -1,0 +1,1 @@
+//! The module `dns` on generated packets and on real captures.

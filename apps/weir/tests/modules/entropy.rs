@@ -1,0 +1,1 @@
+//! The module `entropy` on generated packets and on real captures.

@@ -1,0 +1,1 @@
+//! The module `flows` on generated packets and on real captures.

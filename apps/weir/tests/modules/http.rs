@@ -1,0 +1,1 @@
+//! The module `http` on generated packets and on real captures.

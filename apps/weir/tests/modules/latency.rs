@@ -1,0 +1,1 @@
+//! The module `latency` on generated packets and on real captures.

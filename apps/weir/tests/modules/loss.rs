@@ -1,0 +1,1 @@
+//! The module `loss` on generated packets and on real captures.

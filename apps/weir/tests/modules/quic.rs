@@ -1,0 +1,1 @@
+//! The module `quic` on generated packets and on real captures.

@@ -1,0 +1,1 @@
+//! The module `scan` on generated packets and on real captures.

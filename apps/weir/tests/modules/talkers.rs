@@ -1,0 +1,1 @@
+//! The module `talkers` on generated packets and on real captures.

@@ -1,0 +1,1 @@
+//! The module `tls` on generated packets and on real captures.
