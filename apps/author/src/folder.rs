@@ -32,6 +32,8 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/scratch.rs", include_str!("../../../guest/sdk-rust/src/scratch.rs")),
     ("src/send.rs", include_str!("../../../guest/sdk-rust/src/send.rs")),
     ("src/service.rs", include_str!("../../../guest/sdk-rust/src/service.rs")),
+    ("src/stream.rs", include_str!("../../../guest/sdk-rust/src/stream.rs")),
+    ("src/stream_event.rs", include_str!("../../../guest/sdk-rust/src/stream_event.rs")),
     ("src/table.rs", include_str!("../../../guest/sdk-rust/src/table.rs")),
 ];
 

@@ -12,6 +12,11 @@ use weir_abi::host::{
 #[path = "../../../guest/sdk-rust/src/descriptor.rs"]
 mod guest;
 
+/// The SDK's events of TCP streams, compiled here too.
+#[allow(dead_code, rustdoc::broken_intra_doc_links)]
+#[path = "../../../guest/sdk-rust/src/stream_event.rs"]
+mod guest_stream;
+
 macro_rules! same_fields {
     ($($field:ident)+) => {
         $(
@@ -39,9 +44,41 @@ macro_rules! same_values {
 fn the_sdks_descriptor_equals_the_contracts() {
     assert_eq!(size_of::<guest::Descriptor>(), weir_abi::DESCRIPTOR_BYTES);
     same_fields!(ts_ns data cap_len wire_len flags flow_hash l3_offset l4_offset payload_offset ether_type payload_len src_port
-        dst_port ip_proto tcp_flags ttl tos vlan_tci interface link_type vlan_count mpls_count number inner_flow_hash stream annotation inner_offset tunnel tunnel_count spare);
+        dst_port ip_proto tcp_flags ttl tos vlan_tci interface link_type vlan_count mpls_count number inner_flow_hash stream annotation inner_offset tunnel tunnel_count
+        inner_flags inner_l4_offset inner_payload_offset inner_payload_len inner_src_port inner_dst_port inner_ip_proto inner_tcp_flags inner_ttl inner_tos spare);
     same_values!(guest::flag, weir_abi::flag: IPV4 IPV6 TCP UDP ICMP L4 FRAGMENT LATER_FRAGMENT VLAN MPLS PPPOE CUT MALFORMED OPTIONS);
     same_values!(guest::tunnel, weir_abi::tunnel: NONE IP_IN_IP MPLS_IN_IP GRE VXLAN GENEVE GTP_U TEREDO);
+}
+
+#[test]
+fn the_sdks_stream_event_equals_the_contracts() {
+    use guest_stream::{StreamEventFields as Ours, StreamReply};
+    use std::mem::offset_of;
+    use weir_abi::stream::TcpStreamEvent as Theirs;
+    macro_rules! same_places {
+        ($($name:ident)+) => {
+            $(assert_eq!(offset_of!(Ours, $name), offset_of!(Theirs, $name), stringify!($name));)+
+        };
+    }
+    assert_eq!(size_of::<Ours>(), size_of::<Theirs>());
+    same_places!(ts_ns data len missing stream flow_hash offset first_ns client server client_port server_port kind direction
+        cause state tunnel ip_version vlan_tci spare);
+    same_values!(guest_stream::kind, weir_abi::stream::kind: OPEN BYTES GAP FIN CONFLICT END);
+    same_values!(guest_stream::cause, weir_abi::stream::cause: FIN RST TIMEOUT EVICTED STOP REUSED);
+    same_values!(guest_stream::state, weir_abi::stream::state: SYN SYN_ACK TWO_SIDED);
+    let replies = [StreamReply::DROP, StreamReply::SKIP, StreamReply::IGNORE];
+    let numbers = [weir_abi::stream::reply::DROP, weir_abi::stream::reply::SKIP, weir_abi::stream::reply::IGNORE];
+    assert_eq!(replies.map(i32::from), numbers);
+    let c = include_str!("../../../guest/sdk-c/weir.h");
+    for (name, number) in [
+        ("STREAM_OPEN", i32::from(weir_abi::stream::kind::OPEN)),
+        ("STREAM_END", weir_abi::stream::kind::END.into()),
+        ("END_REUSED", weir_abi::stream::cause::REUSED.into()),
+        ("STREAM_TWO_SIDED", weir_abi::stream::state::TWO_SIDED.into()),
+        ("STREAM_IGNORE", weir_abi::stream::reply::IGNORE),
+    ] {
+        assert!(c.contains(&format!("WEIR_{name} = {number},")), "weir.h: {name}");
+    }
 }
 
 #[test]
@@ -191,6 +228,7 @@ fn in_sdks() -> impl Iterator<Item = &'static entry::EntryDefinition> {
 fn c_signature(known: &entry::EntryDefinition) -> String {
     let of = |ty| match ty {
         EntryType::Descriptor | EntryType::Descriptors => "const struct weir_packet *",
+        EntryType::StreamEvent => "const struct weir_stream *",
         EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::CallNumber => {
             "uint64_t "
         }
@@ -199,7 +237,7 @@ fn c_signature(known: &entry::EntryDefinition) -> String {
     };
     let result = match known.result {
         EntryResult::Nothing => "void",
-        EntryResult::Consent | EntryResult::Verdict => "int32_t",
+        EntryResult::Consent | EntryResult::Verdict | EntryResult::StreamReply => "int32_t",
         EntryResult::Drops => "uint64_t",
     };
     let parameters: Vec<String> =
@@ -237,6 +275,9 @@ fn rust_parameter(parameter: &entry::EntryParameter) -> Option<(&'static str, St
     let name = parameter.name;
     Some(match parameter.ty {
         EntryType::Descriptor => ("&$crate::Packet<'_>", format!("&$crate::generated::packet({name})")),
+        EntryType::StreamEvent => {
+            ("&$crate::StreamEvent<'_>", format!("&$crate::generated::stream_event({name})"))
+        }
         EntryType::Descriptors => ("$crate::Batch<'_>", format!("$crate::generated::batch({name}, mask)")),
         // Part of the batch.
         EntryType::Mask => return None,
@@ -255,6 +296,7 @@ fn rust_result(known: &entry::EntryDefinition) -> &'static str {
         EntryResult::Nothing => "",
         EntryResult::Consent => "bool",
         EntryResult::Verdict => "$crate::Verdict",
+        EntryResult::StreamReply => "$crate::StreamReply",
         EntryResult::Drops => "$crate::Drops",
     }
 }
@@ -268,7 +310,10 @@ fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
     let mut types = vec![format!("&mut {state}")];
     for parameter in known.parameters {
         let Some((ty, _)) = rust_parameter(parameter) else { continue };
-        let is_named = !matches!(parameter.ty, EntryType::Descriptor | EntryType::Descriptors);
+        let is_named = !matches!(
+            parameter.ty,
+            EntryType::Descriptor | EntryType::Descriptors | EntryType::StreamEvent
+        );
         types.push(if is_named { format!("{}: {ty}", parameter.name) } else { ty.to_owned() });
     }
     let text = format!("fn({}){}", types.join(", "), arrow(rust_result(known)));
@@ -278,7 +323,9 @@ fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
 fn rust_example() -> String {
     let mut text = String::new();
     for (place, known) in in_sdks().enumerate() {
+        // A function for streams can stand beside one for packets.
         let is_second = known.presence == EntryPresence::ExactlyOne
+            && known.entry != entry::EntryPoint::Stream
             && in_sdks().take(place).any(|other| other.presence == EntryPresence::ExactlyOne);
         let or = if is_second { "// or " } else { "" };
         let line = format!("///     {or}{0}: Counter::{0};", known.key);
@@ -292,6 +339,7 @@ fn rust_entry_points() -> String {
     for known in in_sdks() {
         let of = |ty| match ty {
             EntryType::Descriptor | EntryType::Descriptors => "*const $crate::Descriptor",
+            EntryType::StreamEvent => "*const $crate::StreamEventFields",
             EntryType::Mask
             | EntryType::Time
             | EntryType::Periods
@@ -313,6 +361,7 @@ fn rust_entry_points() -> String {
             EntryResult::Nothing => ("", call),
             EntryResult::Consent => ("i32", format!("i32::from(!{call})")),
             EntryResult::Verdict => ("i32", format!("let verdict = {call};\n            verdict as i32")),
+            EntryResult::StreamReply => ("i32", format!("let reply = {call};\n            reply.into()")),
             EntryResult::Drops => ("u64", format!("let drops = {call};\n            drops.into()")),
         };
         let (key, name, returns) = (known.key, known.name, arrow(rust_result(known)));

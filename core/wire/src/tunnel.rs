@@ -216,6 +216,9 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
             out.inner_offset = to_offset(at + usize::from(descriptor.l3_offset));
             out.inner_flow_hash = descriptor.flow_hash;
             write_inner(&descriptor, at, out);
+            if let Some(upper) = above.0 {
+                out.inner_payload_len = payload_len(captured, out, at.saturating_add(upper.end).min(end), cap)?;
+            }
         }
         let Some(upper) =
             above.0.filter(|_| descriptor.flags & flag::LATER_FRAGMENT == 0 && may_carry(&descriptor))
@@ -241,6 +244,27 @@ fn write_inner(inner: &Descriptor, at: usize, out: &mut Descriptor) {
     (out.inner_src_port, out.inner_dst_port) = (inner.src_port, inner.dst_port);
     (out.inner_ip_proto, out.inner_tcp_flags) = (inner.ip_proto, inner.tcp_flags);
     (out.inner_ttl, out.inner_tos) = (inner.ttl, inner.tos);
+}
+
+/// The captured bytes of the innermost packet's payload. The packet ends at `end`, captured or not, and `cap` bytes of the
+/// whole packet were captured: the parser itself sees no more than [`PEEK_MAX`] of them.
+fn payload_len(
+    captured: Captured<'_>,
+    out: &Descriptor,
+    end: usize,
+    cap: usize,
+) -> Result<u32, MoreHeader> {
+    let payload = usize::from(out.inner_payload_offset);
+    let is_cut_by_the_parser = payload + to_usize(out.inner_payload_len) >= captured.len;
+    if out.inner_flags & flag::L4 == 0 || !is_cut_by_the_parser {
+        return Ok(out.inner_payload_len);
+    }
+    let l4 = usize::from(out.inner_l4_offset);
+    let end = match captured.read::<8>(l4)? {
+        Some(header) if out.inner_flags & flag::UDP != 0 => end_of_datagram(header, l4, end),
+        _ => end,
+    };
+    Ok(u32::try_from(end.min(cap).saturating_sub(payload)).unwrap_or(u32::MAX))
 }
 
 /// Parses the tunnel header above the IP header of the packet from `base` to `end`. Also returns the end of the packet

@@ -1,6 +1,6 @@
 //! The entry points that weir calls.
 
-use crate::{Batch, Descriptor, Drops, Packet};
+use crate::{Batch, Descriptor, Drops, Packet, StreamEvent, StreamEventFields};
 use core::cell::UnsafeCell;
 
 /// A module's verdict on a packet.
@@ -74,6 +74,16 @@ pub unsafe fn packet<'a>(descriptor: *const Descriptor) -> Packet<'a> {
 pub unsafe fn batch<'a>(descriptors: *const Descriptor, mask: u64) -> Batch<'a> {
     // SAFETY: the caller's promise.
     unsafe { Batch::new(descriptors, mask) }
+}
+
+/// # Safety
+///
+/// `event` must be the address that weir gave to `weir_stream`, in that call.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn stream_event<'a>(event: *const StreamEventFields) -> StreamEvent<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { StreamEvent::new(event) }
 }
 
 impl From<Drops> for u64 {

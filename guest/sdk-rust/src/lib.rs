@@ -64,6 +64,8 @@ mod record;
 mod scratch;
 mod send;
 pub mod service;
+pub mod stream;
+mod stream_event;
 mod table;
 
 pub use bounded::{Bounded, BoundedIterator};
@@ -84,6 +86,8 @@ pub use parameter::{List, TooLong};
 pub use record::{emit, Row, Str};
 pub use scratch::{Free, Scratch};
 pub use send::Output;
+pub use stream::StreamEvent;
+pub use stream_event::{StreamEventFields, StreamReply};
 pub use table::{Published, Table};
 
 /// The version of the contract between weir and its modules that this crate was written for.
@@ -92,7 +96,7 @@ pub const ABI_VERSION: u32 = 2;
 /// Support for [`module!`] and the generated `module.rs`; not part of the interface.
 #[doc(hidden)]
 pub mod generated {
-    pub use crate::entry::{batch, packet, State};
+    pub use crate::entry::{batch, packet, stream_event, State};
     pub use crate::record::emit_layout as emit;
     pub use crate::parameter::{bytes, float, int, list, prefix, words};
     pub use crate::table::{published, table};

@@ -300,6 +300,16 @@ impl TcpStreams {
         self.counters.opened += 1;
     }
 
+    /// Frees a place. A later packet of the stream begins a new one.
+    fn free(&mut self, set: usize, way: usize) {
+        let Some(set) = self.sets.get_mut(set) else { return };
+        for field in [&mut set.keys, &mut set.ranks] {
+            if let Some(value) = field.get_mut(way) {
+                *value = 0;
+            }
+        }
+    }
+
     /// Updates the time and the class of a stream.
     fn touch(&mut self, slot: u32, ts_ns: u64) {
         let Some(class) = self.connections.get(slot as usize).map(Connection::rank) else { return };
@@ -960,7 +970,7 @@ impl TcpStreams {
             if cause == TcpEndCause::Stop || age >= self.config.idle.0 {
                 self.counters.timed_out += u64::from(cause == TcpEndCause::Timeout);
                 self.close(slot, cause, false);
-                self.touch(slot, rank & ((1 << 62) - 1));
+                self.free(set, way);
                 continue;
             }
             for direction in [0, 1] {

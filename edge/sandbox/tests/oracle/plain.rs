@@ -185,7 +185,8 @@ impl Running<'_> {
         let descriptor = DESCRIPTORS_BASE + packet * u32::try_from(DESCRIPTOR_BYTES).unwrap_or(64);
         let mut longest = packet_bytes(&self.plain.shown, packet);
         let arguments = match entry {
-            EntryPoint::Packet => vec![Val::I32(descriptor.cast_signed())],
+            // An event has its length where a descriptor has it.
+            EntryPoint::Packet | EntryPoint::Stream => vec![Val::I32(descriptor.cast_signed())],
             EntryPoint::Batch => {
                 let all = 0..super::plain::PACKETS;
                 longest = all.map(|packet| packet_bytes(&self.plain.shown, packet)).max().unwrap_or(0);
