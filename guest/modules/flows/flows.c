@@ -5,7 +5,8 @@
  * handshakes as in the module rtt.
  *
  * The table consists of sets of WAYS entries. A set is found by the TOP bits of the flow hash, so that instances that share the flows by
- * those bits never share a set, and rows do not depend on the number of instances. A byte of the hash for each entry finds it in
+ * those bits never share a set, and rows do not depend on the number of instances. A flow can also be in a second set of the same
+ * instance, so that the table can be nearly full. A byte of the hash for each entry finds it in
  * its set; addresses, protocol and ports are then compared, so flows with equal hashes stay apart. What most packets need of an
  * entry is in one cache line.
  */
@@ -14,6 +15,7 @@
 
 enum {
     WAYS = 16,
+    INSTANCE_BITS = 6, /* upper bits of the flow hash that choose the instance */
     SWEEP = 16384, /* entries that a tick looks at */
     ICMP = 1,
     TCP = 6,
@@ -24,8 +26,8 @@ enum {
 };
 
 #define LINGER_NS INT64_C(5000000000) /* tcp_close_delay of Zeek */
-#define SHARE_BITS (UINT64_C(63) << 58) /* bits of the outer flow hash that choose the instance */
-#define SEQUENCE_JUMP 1048576           /* TOO_LARGE_SEQ_DELTA of Zeek */
+#define INSTANCE_MASK (~UINT64_C(0) << (64 - INSTANCE_BITS))
+#define SEQUENCE_JUMP 1048576 /* TOO_LARGE_SEQ_DELTA of Zeek */
 
 /* Bits of struct flow.kind, above the protocol. */
 enum {
@@ -107,7 +109,7 @@ static struct flow *flows;
 static struct detail *details;
 static uint32_t flow_count;  /* places that were ever used; the place NONE has no flow */
 static uint32_t first_free;  /* a place that is free again; the next one is in its `ends` */
-static uint32_t set_shift, set_count, sweep_next;
+static uint32_t set_shift, set_count, second_mask, sweep_next;
 static int64_t active_ns;
 static bool is_outer;
 
@@ -124,6 +126,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     set_count = 1u << set_bits;
     set_shift = 64 - set_bits;
+    second_mask = (set_count - 1) >> INSTANCE_BITS;
     sets = weir_alloc(set_count * (uint32_t)sizeof *sets);
     entries = weir_alloc(set_count * WAYS * (uint32_t)sizeof *entries);
     flows = weir_alloc((set_count * WAYS + 1) * (uint32_t)sizeof *flows);
@@ -604,13 +607,25 @@ static struct identity identify(const struct weir_packet *p)
     return id;
 }
 
-/* Returns the entry of a flow and the side that sent the packet as entry * 2 + side; -1 if the flow is not in the table. */
-static int64_t find(const struct weir_packet *p, uint32_t set, uint8_t tag, const struct identity *id)
+/* Returns the ways of a set with a tag, as bits. */
+static inline uint32_t ways_with(uint32_t set, uint8_t tag)
+{
+    return weir_same16(weir_load16(sets[set].of), weir_splat16(tag));
+}
+
+/* Returns the second set in which a flow may be. It belongs to the same instance. */
+static inline uint32_t second_set(uint32_t set, uint64_t hash)
+{
+    return set ^ ((uint32_t)(hash >> 8) & second_mask);
+}
+
+/* Finds a flow in a set. Returns its entry and the side that sent the packet as entry * 2 + side; -1 if the flow is not there. */
+static int64_t find(const struct weir_packet *p, uint32_t set, const struct identity *id)
 {
     const uint64_t back = id->ends << 32 | id->ends >> 32;
     const uint32_t back_ports = id->ports << 16 | id->ports >> 16;
     const uint32_t first = set * WAYS;
-    uint32_t ways = weir_same16(weir_load16(sets[set].of), weir_splat16(tag));
+    uint32_t ways = ways_with(set, tag_of(p->flow_hash));
     WEIR_WHILE(WAYS, ways != 0) {
         const uint32_t entry = entries[first + (uint32_t)__builtin_ctz(ways)];
         const struct flow *f = &flows[entry];
@@ -662,14 +677,19 @@ static uint32_t begin(const struct weir_packet *p, uint32_t entry, const struct 
 }
 
 /* Finds a place for a new flow: a free one; else that of a flow that is over, or that has ended, or that was quiet for the longest time. */
-static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, uint32_t set, uint8_t tag)
+static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, uint32_t first_set, uint32_t second_set)
 {
-    const uint32_t first = set * WAYS;
-    const uint32_t free = weir_same16(weir_load16(sets[set].of), weir_splat16(0));
+    /* The second set is used once the first one is half full: most flows are then found at once, and a table may be nearly full. */
+    const uint32_t first_free_ways = ways_with(first_set, 0), second_free_ways = ways_with(second_set, 0);
+    const uint32_t first_room = (uint32_t)__builtin_popcount(first_free_ways);
+    const bool is_first = first_room >= WAYS / 2 || first_room >= (uint32_t)__builtin_popcount(second_free_ways);
+    const uint32_t set = is_first ? first_set : second_set, first = set * WAYS;
+    const uint32_t free = is_first ? first_free_ways : second_free_ways;
+    const uint8_t tag = tag_of(p->flow_hash);
     if (WEIR_LIKELY(free != 0)) {
         const uint32_t way = (uint32_t)__builtin_ctz(free);
         uint32_t entry = flow_count;
-        if (first_free != 0) {
+        if (first_free != NONE) {
             entry = first_free;
             first_free = (uint32_t)flows[entry].ends;
         } else {
@@ -728,7 +748,7 @@ static uint32_t turn(const struct weir_packet *p, uint32_t entry, uint32_t side,
 static void count(const struct weir_packet *p, uint64_t hash)
 {
     const uint32_t set = (uint32_t)(hash >> set_shift);
-    const uint8_t tag = tag_of(p->flow_hash);
+    const uint32_t other_set = second_set(set, p->flow_hash);
     const struct identity id = identify(p);
     const uint8_t *ip = weir_l3(p);
     uint32_t len = weir_be16(ip + ((p->flags & WEIR_IPV4) ? 2 : 4));
@@ -737,7 +757,9 @@ static void count(const struct weir_packet *p, uint64_t hash)
     else if (p->flags & WEIR_IPV6)
         len += 40;
 
-    const int64_t found = find(p, set, tag, &id);
+    int64_t found = find(p, set, &id);
+    if (found < 0)
+        found = find(p, other_set, &id);
     uint32_t entry, side;
     struct flow *f;
     if (found >= 0) {
@@ -746,7 +768,7 @@ static void count(const struct weir_packet *p, uint64_t hash)
         f = &flows[entry];
         f->last_ns = p->ts_ns > f->last_ns ? p->ts_ns : f->last_ns;
     } else {
-        entry = place(p, set, tag);
+        entry = place(p, set, other_set);
         side = begin(p, entry, &id);
         f = &flows[entry];
     }
@@ -796,7 +818,7 @@ static __attribute__((noinline)) void count_other(const struct weir_packet *p)
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
     /* The outer hash chooses the instance, the inner one the set among those of the instance. */
-    count(q, (p->flow_hash & SHARE_BITS) | (q->flow_hash & ~SHARE_BITS));
+    count(q, (p->flow_hash & INSTANCE_MASK) | (q->flow_hash & ~INSTANCE_MASK));
 }
 
 /* A batch, as the table is larger than the caches: the first loop starts the loads of all packets' flows at once. */
@@ -806,8 +828,12 @@ WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *packets, u
     const struct weir_packet *p;
     uint32_t touched = 0;
     WEIR_EACH(p, packets, mask) {
-        const uint32_t set = (uint32_t)(p->flow_hash >> set_shift);
-        const uint32_t ways = weir_same16(weir_load16(sets[set].of), weir_splat16(tag_of(p->flow_hash)));
+        const uint8_t tag = tag_of(p->flow_hash);
+        uint32_t set = (uint32_t)(p->flow_hash >> set_shift), ways = ways_with(set, tag);
+        if (WEIR_UNLIKELY(ways == 0)) {
+            set = second_set(set, p->flow_hash);
+            ways = ways_with(set, tag);
+        }
         const uint32_t entry = ways != 0 ? entries[set * WAYS + (uint32_t)__builtin_ctz(ways | 1 << WAYS)] : NONE;
         candidates[(p - packets) & (WEIR_BATCH_PACKETS - 1)] = entry;
         touched += flows[entry].kind;
@@ -830,8 +856,7 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     for (uint32_t i = 0; i < SWEEP / WAYS && i < set_count; i++) {
         const uint32_t set = sweep_next & (set_count - 1);
         sweep_next = set + 1;
-        uint32_t free = weir_same16(weir_load16(sets[set].of), weir_splat16(0));
-        if (free == 0xFFFF)
+        if (ways_with(set, 0) == 0xFFFF)
             continue;
         for (uint32_t way = 0; way < WAYS; way++) {
             const uint32_t entry = entries[set * WAYS + way];
