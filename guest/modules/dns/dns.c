@@ -14,6 +14,7 @@
 #include "message.h"
 #include "transaction.h"
 #include "findings.h"
+#include "stream.h"
 
 enum { WAYS = 4, PORTS = 64, SWEPT_SETS = 2048, PORT_MDNS = 5353, PORT_LLMNR = 5355, UDP_HEADER_BYTES = 8 };
 
@@ -66,6 +67,10 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     text_start();
     if (!start_ports() || !start_layer())
         return 1;
+    if (!start_streams()) {
+        WEIR_LOG(WEIR_ERROR, "no memory for so many streams");
+        return 1;
+    }
     /* As many sets as the entries need, rounded up to a power of two. */
     set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
@@ -219,18 +224,25 @@ static inline bool is_multicast(struct weir_ip ip)
     return weir_ip_is_v4(ip) ? (ip.last >> 32 & 0xF0) == 0xE0 : (ip.first & 0xFF) == 0xFF;
 }
 
+/* The packet or the event that a message comes from; the other one is NULL. */
+struct source {
+    const struct weir_packet *packet;
+    const struct weir_stream *event;
+};
+
 /* Writes the Community ID of a transaction. */
-static __attribute__((noinline)) void identify(struct transaction *t, const struct weir_packet *p)
+static __attribute__((noinline)) void identify(struct transaction *t, const struct source *source)
 {
-    t->community_id_len = (uint8_t)weir_community_id(p, 0, t->community_id);
+    t->community_id_len = (uint8_t)(source->packet != NULL ? weir_community_id(source->packet, 0, t->community_id)
+                                                          : weir_stream_community_id(source->event, 0, t->community_id));
 }
 
-static __attribute__((noinline)) void asked(struct transaction *t, const struct message *m, const struct weir_packet *p, uint64_t now)
+static __attribute__((noinline)) void asked(struct transaction *t, const struct message *m, const struct source *source, uint64_t now)
 {
     /* Answers to a query by multicast come from other addresses, so that they belong to other flows. */
     if (t->kind != KIND_DNS && (t->kind == KIND_MDNS || is_multicast(t->server))) {
         add_query(t, m);
-        identify(t, p);
+        identify(t, source);
         emit_row(t, m, now);
         return;
     }
@@ -243,18 +255,18 @@ static __attribute__((noinline)) void asked(struct transaction *t, const struct 
     if (place.entry == NULL)
         place = new_place(t, place.value, now);
     add_query(t, m);
-    identify(t, p);
+    identify(t, source);
     *place.entry = *t;
     count_name(t, now);
 }
 
-static __attribute__((noinline)) void answered(struct transaction *t, const struct message *m, const struct weir_packet *p, uint64_t now)
+static __attribute__((noinline)) void answered(struct transaction *t, const struct message *m, const struct source *source, uint64_t now)
 {
     const struct place place = t->kind == KIND_MDNS ? (struct place){ NULL, NULL, 0 } : find(t, now);
     struct transaction *entry = place.entry;
     if (entry == NULL) {
         t->is_asked = false;
-        identify(t, p);
+        identify(t, source);
         emit_row(t, m, now);
         count_name(t, now);
         count_unsolicited(t, m, now);
@@ -270,12 +282,12 @@ static __attribute__((noinline)) void answered(struct transaction *t, const stru
         count_outcome(entry, now, m->code == 2, (int64_t)(now - entry->first_ns) >= param_slow());
 }
 
-/* Handles a message of a packet whose ends are in `now_asked`, the sender as the client. */
-static __attribute__((noinline)) void handle(struct transaction *t, struct message *m, const struct weir_packet *p, uint64_t now)
+/* Handles a message; its sender stands as the client. Returns false if it is no DNS. */
+static __attribute__((noinline)) bool handle(struct transaction *t, struct message *m, const struct source *source, uint64_t now)
 {
     if (!read_message(m)) {
         losses[t->share % SHARES].rejected++;
-        return;
+        return false;
     }
     if (is_answer(m->flags)) {
         const struct weir_ip ip = t->client;
@@ -290,9 +302,10 @@ static __attribute__((noinline)) void handle(struct transaction *t, struct messa
                                                                              : KIND_DNS;
     describe(t, m, now);
     if (is_answer(m->flags))
-        answered(t, m, p, now);
+        answered(t, m, source, now);
     else
-        asked(t, m, p, now);
+        asked(t, m, source, now);
+    return true;
 }
 
 static inline bool is_listed(uint16_t port) { return (is_port[port / 8] >> port % 8 & 1) != 0; }
@@ -303,7 +316,7 @@ static __attribute__((noinline)) void datagram(const struct weir_packet *p, cons
         return;
     struct transaction *t = &now_asked;
     t->flow = q->flow_hash;
-    t->share = (uint8_t)(p->flow_hash >> (64 - SHARE_BITS));
+    t->share = (uint8_t)(q->flow_hash >> (64 - SHARE_BITS));
     t->client = weir_src(q);
     t->server = weir_dst(q);
     t->client_port = q->src_port;
@@ -320,7 +333,8 @@ static __attribute__((noinline)) void datagram(const struct weir_packet *p, cons
     message.bytes = weir_payload(q);
     message.len = q->payload_len < wire_len ? q->payload_len : wire_len;
     message.wire_len = wire_len;
-    handle(t, &message, q, p->ts_ns);
+    const struct source source = { .packet = q };
+    handle(t, &message, &source, p->ts_ns);
 }
 
 static inline bool is_candidate(const struct weir_packet *q)
@@ -347,6 +361,39 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     else if (is_candidate(p))
         datagram(p, p);
     return WEIR_PASS;
+}
+
+static bool stream_message(const struct weir_stream *event, const uint8_t *bytes, uint32_t len, uint32_t wire_len)
+{
+    struct transaction *t = &now_asked;
+    const bool from_client = event->direction == 0;
+    const struct weir_ip client = { weir_le64(event->client), weir_le64(event->client + 8) };
+    const struct weir_ip server = { weir_le64(event->server), weir_le64(event->server + 8) };
+    t->flow = event->flow_hash;
+    t->share = (uint8_t)share_of(event);
+    t->client = from_client ? client : server;
+    t->server = from_client ? server : client;
+    t->client_port = from_client ? event->client_port : event->server_port;
+    t->server_port = from_client ? event->server_port : event->client_port;
+    t->vlan = event->vlan_tci & 0xFFF;
+    t->has_vlan = event->vlan_tci != 0;
+    t->vlan_count = t->has_vlan;
+    t->mpls_count = 0;
+    t->is_pppoe = false;
+    t->tunnel = event->tunnel;
+    t->is_tcp = true;
+    message.bytes = bytes;
+    message.len = len;
+    message.wire_len = wire_len;
+    const struct source source = { .event = event };
+    return handle(t, &message, &source, event->ts_ns);
+}
+
+WEIR_EXPORT(weir_stream) int32_t weir_stream(const struct weir_stream *event)
+{
+    if (!is_listed(event->client_port) && !is_listed(event->server_port))
+        return WEIR_STREAM_IGNORE;
+    return stream_event(event);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------------------------ */

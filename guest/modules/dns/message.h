@@ -14,7 +14,7 @@ enum {
     HEADER_BYTES = 12,
     MORE_QUESTIONS_MAX = 8,  /* further questions that are read */
     STEPS_MAX = 384,         /* records of a message that are read, and labels of their owners' names */
-    ANSWERS_MAX = 32,        /* records that become text at most, as the parameter `answers-max` */
+    ANSWERS_MAX = 32,        /* power of two, at least the largest value of the parameter `answers-max` */
     LABELS_MAX = 128,
     POINTERS_MAX = 16,       /* compression pointers in one name */
 };
@@ -47,19 +47,22 @@ struct message {
 static inline uint32_t opcode_of(uint16_t flags) { return flags >> 11 & 15; }
 static inline bool is_answer(uint16_t flags) { return (flags & 0x8000) != 0; }
 
-/* Copies a name of at least eight bytes word by word; the last word may overlap the one before. */
+/* Copies a name word by word; the last word may overlap the one before. */
 static inline void copy_name(uint8_t *to, const uint8_t *from, uint32_t len)
 {
-    if (len >= 8) {
-        const uint32_t last = len - 8;
-        for (uint32_t i = 0; i < last && i < NAME_BYTES; i += 8)
-            weir_set_le64(to + i, weir_le64(from + i));
-        weir_set_le64(to + last, weir_le64(from + last));
+    if (len < 8) {
+        for (uint32_t i = 0; i < 7; i++)
+            if (i < len)
+                to[i] = from[i];
         return;
     }
-    for (uint32_t i = 0; i < 7; i++)
-        if (i < len)
-            to[i] = from[i];
+    const uint32_t last = len - 8;
+    for (uint32_t word = 0; word < (NAME_BYTES + 7) / 8; word++) {
+        const uint32_t at = word * 8 < last ? word * 8 : last;
+        weir_set_le64(to + at, weir_le64(from + at));
+        if (at == last)
+            break;
+    }
 }
 
 /* Reads a name with pointers. Each step reads a byte of the name or follows a pointer. Returns the end of the name, or 0. */
