@@ -92,7 +92,8 @@ static bool is_group(struct weir_ip ip)
     if (!weir_ip_is_v4(ip))
         return (uint8_t)ip.first == 0xFF || (ip.first | ip.last) == 0;
     const uint32_t address = __builtin_bswap32((uint32_t)(ip.last >> 32));
-    return address >> 28 == 14 || address == UINT32_MAX || address == 0;
+    /* The broadcast address of a network is not known; it mostly ends in 255. */
+    return address >> 28 == 14 || (address & 255) == 255 || address == 0;
 }
 
 /* True for addresses that are not of the Internet: RFC 1918, RFC 4193, link-local and loopback. */
@@ -310,7 +311,8 @@ static __attribute__((noinline)) void review(struct pair *p, uint64_t now)
     weir_ip_store(row.dst, p->dst);
     emit_beacons(&row);
     p->reported_contacts = p->contacts;
-    if (e.score >= param_finding_score() && !p->is_found
+    const bool is_lasting = since(p->start_ns, p->first_ns) >= (uint64_t)param_finding_time();
+    if (e.score >= param_finding_score() && is_lasting && !p->is_found
         && findings_made < FINDINGS + since(now, begin_ns) / (60 * SECOND)) {
         p->is_found = true;
         findings_made++;
