@@ -254,6 +254,7 @@ static __attribute__((noinline)) void asked(struct transaction *t, const struct 
     }
     if (place.entry == NULL)
         place = new_place(t, place.value, now);
+    /* Otherwise the client asks again after the answer: a query of its own. */
     add_query(t, m);
     identify(t, source);
     *place.entry = *t;

@@ -117,7 +117,7 @@ static __attribute__((noinline)) uint32_t read_next(const struct weir_stream *ev
     at = read_length(d, bytes, at, len);
     if (d->phase != PHASE_BODY)
         return at;
-    const uint32_t left = len - at, begin = at;
+    const uint32_t left = len - at;
     const uint8_t *message = bytes + at;
     uint8_t *buffer = NULL;
     if (d->have == 0 && left < d->need)
@@ -139,7 +139,6 @@ static __attribute__((noinline)) uint32_t read_next(const struct weir_stream *ev
         losses[share_of(event)].skipped++;
         return at;
     }
-    (void)begin;
     const uint32_t kept = is_whole || d->need < BUFFER_BYTES ? d->need : BUFFER_BYTES;
     *is_dns = stream_message(event, message, kept, d->need);
     free_buffer(event, event->direction, d);
