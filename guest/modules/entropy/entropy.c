@@ -322,17 +322,19 @@ static inline bool is_concentrated(uint32_t i)
     return series[i].deviation <= -CLEAR;
 }
 
-/* The pattern of a change, as in the table of Lakhina et al. */
-static enum change classify(void)
+/* The pattern of a change, as in the table of Lakhina et al. With fewer packets than half of those that the first receiver gets, the first
+ * sender cannot have sent most of them: so there are many senders, also if their addresses are not dispersed more than usual. */
+static enum change classify(const struct entropy *e)
 {
+    const bool are_many_senders = e[SRC].top_packets < e[DST].top_packets / 2;
     if (is_concentrated(DST)) {
-        if (is_dispersed(DST_PORT) && !is_dispersed(SRC))
-            return PORT_SCAN;
         if (is_concentrated(SRC))
-            return CONCENTRATION;
-        if (is_concentrated(SRC_PORT))
+            return is_dispersed(DST_PORT) ? PORT_SCAN : CONCENTRATION;
+        if (is_concentrated(SRC_PORT) && are_many_senders)
             return REFLECTION;
-        return is_dispersed(SRC) ? FLOOD : CONCENTRATION;
+        if (is_dispersed(SRC))
+            return FLOOD;
+        return is_dispersed(DST_PORT) && !are_many_senders ? PORT_SCAN : CONCENTRATION;
     }
     if (is_concentrated(SRC)) {
         if (is_dispersed(DST))
@@ -486,7 +488,7 @@ static void end_interval(uint64_t time, bool is_whole)
     if (!is_changed)
         reported_severity = 0;
     else if (is_detected)
-        look_for_findings(time, change = classify(), e);
+        look_for_findings(time, change = classify(e), e);
     struct intervals_row row = {
         .time = time,
         .packets = packets,
