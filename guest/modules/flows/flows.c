@@ -52,7 +52,7 @@ struct flow {
     uint64_t bytes[2];
     uint32_t packets[2];
     uint32_t next[2]; /* TCP: next sequence number */
-    uint64_t ends;    /* IPv4: addresses of originator and responder; IPv6: a hash of each */
+    uint64_t ends;    /* IPv4: addresses of originator and responder; IPv6: 0 */
     uint32_t ports;   /* of the originator, and above it of the responder */
     uint16_t kind;
     uint16_t bits;
@@ -567,12 +567,6 @@ static inline uint8_t tag_of(uint64_t hash)
     return low != 0 ? low : 1;
 }
 
-/* Returns 32 bits of hash of an IPv6 address. */
-static inline uint32_t fold(struct weir_ip ip)
-{
-    return (uint32_t)(weir_hash_add(weir_hash_add(0, ip.first), ip.last) >> 16);
-}
-
 /* Returns the identity of a packet. */
 static struct identity identify(const struct weir_packet *p)
 {
@@ -581,7 +575,6 @@ static struct identity identify(const struct weir_packet *p)
     struct identity id = { .kind = protocol, .ports = p->src_port | (uint32_t)p->dst_port << 16 };
     if (p->flags & WEIR_IPV6) {
         id.kind |= IS_V6;
-        id.ends = fold(weir_ip_v6(ip + 8)) | (uint64_t)fold(weir_ip_v6(ip + 24)) << 32;
     } else {
         id.ends = weir_le64(ip + 12);
     }
@@ -619,6 +612,11 @@ static inline uint32_t second_set(uint32_t set, uint64_t hash)
     return set ^ ((uint32_t)(hash >> 8) & second_mask);
 }
 
+static inline bool has_ends(const struct detail *d, struct weir_ip src, struct weir_ip dst)
+{
+    return ((d->src.first ^ src.first) | (d->src.last ^ src.last) | (d->dst.first ^ dst.first) | (d->dst.last ^ dst.last)) == 0;
+}
+
 /* Finds a flow in a set. Returns its entry and the side that sent the packet as entry * 2 + side; -1 if the flow is not there. */
 static int64_t find(const struct weir_packet *p, uint32_t set, const struct identity *id)
 {
@@ -638,9 +636,8 @@ static int64_t find(const struct weir_packet *p, uint32_t set, const struct iden
             continue;
         if (id->kind & IS_V6) {
             const struct weir_ip src = weir_src(p), dst = weir_dst(p);
-            const struct detail *d = &details[entry];
-            is_same &= ((d->src.first ^ src.first) | (d->src.last ^ src.last) | (d->dst.first ^ dst.first) | (d->dst.last ^ dst.last)) == 0;
-            is_back &= ((d->src.first ^ dst.first) | (d->src.last ^ dst.last) | (d->dst.first ^ src.first) | (d->dst.last ^ src.last)) == 0;
+            is_same &= has_ends(&details[entry], src, dst);
+            is_back &= has_ends(&details[entry], dst, src);
             if (!(is_same | is_back))
                 continue;
         }
@@ -781,19 +778,28 @@ static void count(const struct weir_packet *p, uint64_t hash)
 }
 
 /* Counts a packet of the usual kind in a flow that is there, if nothing but counts and the next sequence number change. */
-static inline __attribute__((always_inline)) bool count_plain(const struct weir_packet *p, uint32_t entry)
+static inline __attribute__((always_inline)) bool count_plain(const struct weir_packet *p, uint32_t entry, bool is_v6)
 {
     const uint32_t is_tcp = (p->flags & WEIR_TCP) != 0;
     const uint8_t *ip = weir_l3(p);
     struct flow *f = &flows[entry];
-    const uint64_t ends = weir_le64(ip + 12), back = ends << 32 | ends >> 32;
     const uint32_t ports = weir_le32(&p->src_port), back_ports = ports << 16 | ports >> 16;
-    const uint32_t is_same = (f->ends == ends) & (f->ports == ports), is_back = (f->ends == back) & (f->ports == back_ports);
-    const uint32_t side = is_same ^ 1, len = weir_be16(ip + 2), headers = (uint32_t)p->payload_offset - p->l3_offset;
+    uint32_t is_same = f->ports == ports, is_back = f->ports == back_ports;
+    if (is_v6) {
+        const struct weir_ip src = weir_ip_v6(ip + 8), dst = weir_ip_v6(ip + 24);
+        is_same &= has_ends(&details[entry], src, dst);
+        is_back &= has_ends(&details[entry], dst, src);
+    } else {
+        const uint64_t ends = weir_le64(ip + 12), back = ends << 32 | ends >> 32;
+        is_same &= f->ends == ends;
+        is_back &= f->ends == back;
+    }
+    const uint32_t length = weir_be16(ip + (is_v6 ? 4 : 2)), len = length + (is_v6 ? 40 : 0);
+    const uint32_t side = is_same ^ 1, kind = p->ip_proto | (uint32_t)HAS_PORTS | (is_v6 ? IS_V6 : 0), headers = (uint32_t)p->payload_offset - p->l3_offset;
     const uint32_t payload = len > headers ? len - headers : 0, seq = weir_be32(weir_l4(p) + 4), next = f->next[side];
     const int64_t quiet = (int64_t)(p->ts_ns - f->last_ns);
-    const uint32_t is_known = (is_same | is_back) & (f->kind == (p->ip_proto | (uint32_t)HAS_PORTS)) & (quiet <= param_idle())
-        & ((int64_t)(p->ts_ns - f->start_ns) < active_ns) & (f->packets[side] != UINT32_MAX) & (len != 0);
+    const uint32_t is_known = (is_same | is_back) & (f->kind == kind) & (quiet <= param_idle())
+        & ((int64_t)(p->ts_ns - f->start_ns) < active_ns) & (f->packets[side] != UINT32_MAX) & (length != 0);
     const uint32_t is_quick = (uint32_t)(f->bits >> (2 * side + (payload != 0))) & ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST)) == 0)
         & ((payload == 0) | ((int32_t)(seq - next) >= 0)) & ((f->bits & ENDED) == 0);
     if (WEIR_UNLIKELY((is_known & (is_quick | (is_tcp ^ 1))) == 0))
@@ -837,13 +843,19 @@ WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *packets, u
         const uint32_t entry = ways != 0 ? entries[set * WAYS + (uint32_t)__builtin_ctz(ways | 1 << WAYS)] : NONE;
         candidates[(p - packets) & (WEIR_BATCH_PACKETS - 1)] = entry;
         touched += flows[entry].kind;
+        touched += *((p->flags & WEIR_IPV6) ? (const uint32_t *)(const void *)&details[entry] : &flows[entry].ports);
     }
     __asm__ volatile("" : : "r"(touched));
     WEIR_EACH(p, packets, mask) {
-        const bool is_plain = (p->flags & (WEIR_IPV4 | WEIR_L4 | WEIR_FRAGMENT)) == (WEIR_IPV4 | WEIR_L4) && (p->flags & (WEIR_TCP | WEIR_UDP))
-            && (p->tunnel == WEIR_TUNNEL_NONE || is_outer);
         const uint32_t entry = candidates[(p - packets) & (WEIR_BATCH_PACKETS - 1)];
-        if (WEIR_UNLIKELY(!is_plain || !count_plain(p, entry)))
+        const uint32_t layers = p->flags & (WEIR_IPV4 | WEIR_IPV6 | WEIR_L4 | WEIR_FRAGMENT);
+        const bool is_plain = (p->flags & (WEIR_TCP | WEIR_UDP)) && (p->tunnel == WEIR_TUNNEL_NONE || is_outer);
+        bool is_counted = false;
+        if (is_plain && layers == (WEIR_IPV4 | WEIR_L4))
+            is_counted = count_plain(p, entry, false);
+        else if (is_plain && layers == (WEIR_IPV6 | WEIR_L4))
+            is_counted = count_plain(p, entry, true);
+        if (WEIR_UNLIKELY(!is_counted))
             count_other(p);
     }
     return 0;
