@@ -30,7 +30,7 @@ enum { METHOD_MAX = 16, PATH_MAX = 512, HOST_MAX = 255, AGENT_MAX = 255, TYPE_MA
 /* States of a direction's parser. */
 enum {
     METHOD,      /* before a request, where empty lines are skipped, or in its method */
-    METHOD_END,  /* before the space behind a known method */
+    METHOD_END,  /* behind a known method, before the target */
     STATUS,      /* likewise, before a response, or in its status line up to the status code */
     TARGET,      /* in the request line behind the method */
     SKIP,        /* in the rest of the status line */
@@ -307,7 +307,8 @@ static inline void unpair(struct connection *c)
 
 /* ---- Messages, in the loop over bytes ---------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) void begin_request(struct connection *c, struct side *s)
+/* Begins the request whose method is the token, at the first byte of its target. */
+static __attribute__((noinline)) void begin_request(struct connection *c, struct side *s, uint8_t first)
 {
     uint32_t index = c->early;
     if (index != 0) {
@@ -323,6 +324,8 @@ static __attribute__((noinline)) void begin_request(struct connection *c, struct
     e->kind = (uint8_t)s->left;
     e->method_len = s->token_len;
     weir_copy(e->method, token, METHOD_MAX);
+    e->path[0] = first;
+    e->path_len = 1;
     s->exchange = index;
     weir_set_le32(&s->state, TARGET);
     c->flags |= IS_HTTP;
@@ -666,7 +669,7 @@ static inline void status_byte(struct side *s, uint8_t byte)
     }
 }
 
-/* A step inside the method, which leaves the space behind it. */
+/* A step inside the method. */
 static __attribute__((noinline)) uint32_t parse_method(struct side *s, const uint8_t *here, uint32_t room)
 {
     const weir_bytes16 block = weir_load16(here);
@@ -782,7 +785,8 @@ static inline uint32_t parse_first(struct connection *c, struct side *s, uint32_
 {
     const uint8_t byte = here[0];
     if (s->state == METHOD_END) {
-        begin_request(c, s);
+        if (byte != ' ')
+            begin_request(c, s, byte);
     } else if (s->token_len == 7 && direction != 0 && byte - '0' < 10u) {
         s->token_len = 8;
         begin_response(c, s);
