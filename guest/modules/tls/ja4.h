@@ -20,61 +20,43 @@ enum {
 
 _Static_assert(JA4_LIST_BYTES >= 5 * (JA4_EXTENSIONS + JA4_ALGORITHMS), "the room is for both lists");
 
-/* The parts of a ClientHello that the fingerprint needs. Zeroed before the first use. */
+/* The parts of a ClientHello that the fingerprint needs. Zeroed before the first use. Lists are as in the ClientHello, with GREASE. */
 struct ja4 {
-    uint16_t version;         /* the highest of supported_versions without GREASE; without that extension the ClientHello's */
-    uint8_t alpn_first;       /* first and last byte of the first ALPN value; with has_alpn */
+    uint16_t version;    /* the highest of supported_versions without GREASE; without that extension the ClientHello's */
+    uint8_t alpn_first;  /* first and last byte of the first ALPN value; with has_alpn */
     uint8_t alpn_last;
-    bool has_alpn;            /* a first ALPN value, which is not empty */
-    bool has_server_name;     /* the extension server_name, whatever it holds */
-    bool has_too_many;        /* a list is longer than the room for it: no fingerprint */
-    uint16_t cipher_count;    /* all counts without GREASE */
-    uint16_t extension_count; /* of all extensions; those in `extensions` are fewer by server_name and ALPN */
-    uint16_t listed_count;    /* of `extensions` */
+    bool has_alpn;       /* a first ALPN value, which is not empty */
+    bool has_too_many;   /* a list is longer than the room for it: no fingerprint */
+    uint16_t cipher_count;
+    uint16_t extension_count;
     uint16_t algorithm_count;
     uint16_t ciphers[JA4_CIPHERS];
-    uint16_t extensions[JA4_EXTENSIONS];   /* without server_name and ALPN */
-    uint16_t algorithms[JA4_ALGORITHMS];   /* in the order of the ClientHello */
+    uint16_t extensions[JA4_EXTENSIONS];
+    uint16_t algorithms[JA4_ALGORITHMS]; /* of the extension signature_algorithms */
 };
 
 /* True for the reserved values of RFC 8701, which clients mix in at random. */
 WEIR_INLINE bool ja4_is_grease(uint16_t value) { return (value & 0x0F0F) == 0x0A0A && value >> 8 == (value & 0xFF); }
 
-WEIR_INLINE void ja4_add_cipher(struct ja4 *j, uint16_t cipher)
-{
-    if (ja4_is_grease(cipher))
-        return;
-    if (j->cipher_count < JA4_CIPHERS)
-        j->ciphers[j->cipher_count++] = cipher;
-    else
-        j->has_too_many = true;
-}
+/* Adds a number to a list: JA4_ADD(j, cipher, CIPHERS, number). */
+#define JA4_ADD(j, name, ROOM, number)                           \
+    do {                                                         \
+        if ((j)->name##_count < JA4_##ROOM)                      \
+            (j)->name##s[(j)->name##_count++] = (number);        \
+        else                                                     \
+            (j)->has_too_many = true;                            \
+    } while (0)
 
-WEIR_INLINE void ja4_add_extension(struct ja4 *j, uint16_t extension)
+/* Removes GREASE from a list, and one more value. Returns how many are left. */
+static __attribute__((noinline)) uint32_t ja4_without(uint16_t *values, uint32_t count, uint32_t unwanted)
 {
-    enum { SERVER_NAME = 0, ALPN = 16 };
-    if (ja4_is_grease(extension))
-        return;
-    if (extension == SERVER_NAME)
-        j->has_server_name = true;
-    if (j->extension_count < 0xFFFF)
-        j->extension_count++;
-    if (extension == SERVER_NAME || extension == ALPN)
-        return;
-    if (j->listed_count < JA4_EXTENSIONS)
-        j->extensions[j->listed_count++] = extension;
-    else
-        j->has_too_many = true;
-}
-
-WEIR_INLINE void ja4_add_algorithm(struct ja4 *j, uint16_t algorithm)
-{
-    if (ja4_is_grease(algorithm))
-        return;
-    if (j->algorithm_count < JA4_ALGORITHMS)
-        j->algorithms[j->algorithm_count++] = algorithm;
-    else
-        j->has_too_many = true;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count && i < JA4_CIPHERS; i++) {
+        const uint16_t value = values[i];
+        values[left] = value;
+        left += !ja4_is_grease(value) && value != unwanted;
+    }
+    return left;
 }
 
 WEIR_INLINE uint8_t ja4_digit(uint32_t value) { return (uint8_t)"0123456789abcdef"[value & 15]; }
@@ -152,9 +134,15 @@ WEIR_INLINE bool ja4_is_alphanumeric(uint8_t byte)
  * of use, if a list was too long. */
 static __attribute__((noinline)) bool ja4_write(uint8_t out[JA4_BYTES], struct ja4 *j, uint8_t transport)
 {
+    enum { SERVER_NAME = 0, ALPN = 16, NONE = 0x10000 };
     static uint8_t text[JA4_LIST_BYTES];
     if (j->has_too_many)
         return false;
+    const uint32_t ciphers = ja4_without(j->ciphers, j->cipher_count, NONE);
+    const uint32_t algorithms = ja4_without(j->algorithms, j->algorithm_count, NONE);
+    const uint32_t all_extensions = ja4_without(j->extensions, j->extension_count, NONE);
+    const uint32_t nameless = ja4_without(j->extensions, all_extensions, SERVER_NAME);
+    const uint32_t extensions = ja4_without(j->extensions, nameless, ALPN);
     out[0] = transport;
     switch (j->version) {
     case 0x0304: out[1] = '1', out[2] = '3'; break;
@@ -168,9 +156,9 @@ static __attribute__((noinline)) bool ja4_write(uint8_t out[JA4_BYTES], struct j
     case 0xFEFC: out[1] = 'd', out[2] = '3'; break;
     default: out[1] = '0', out[2] = '0'; break;
     }
-    out[3] = j->has_server_name ? 'd' : 'i';
-    ja4_two_digits(out + 4, j->cipher_count);
-    ja4_two_digits(out + 6, j->extension_count);
+    out[3] = nameless < all_extensions ? 'd' : 'i';
+    ja4_two_digits(out + 4, ciphers);
+    ja4_two_digits(out + 6, all_extensions);
     if (!j->has_alpn) {
         out[8] = out[9] = '0';
     } else if (ja4_is_alphanumeric(j->alpn_first) && ja4_is_alphanumeric(j->alpn_last)) {
@@ -182,12 +170,12 @@ static __attribute__((noinline)) bool ja4_write(uint8_t out[JA4_BYTES], struct j
     }
     out[10] = out[23] = '_';
 
-    if (!ja4_hash(out + 11, text, ja4_list(text, 0, ja4_sort(j->ciphers, j->cipher_count), j->cipher_count)))
+    if (!ja4_hash(out + 11, text, ja4_list(text, 0, ja4_sort(j->ciphers, ciphers), ciphers)))
         return false;
-    uint32_t len = ja4_list(text, 0, ja4_sort(j->extensions, j->listed_count), j->listed_count);
-    if (len != 0 && j->algorithm_count != 0) {
+    uint32_t len = ja4_list(text, 0, ja4_sort(j->extensions, extensions), extensions);
+    if (len != 0 && algorithms != 0) {
         text[len++] = '_';
-        len = ja4_list(text, len, j->algorithms, j->algorithm_count);
+        len = ja4_list(text, len, j->algorithms, algorithms);
     }
     return ja4_hash(out + 24, text, len);
 }

@@ -90,7 +90,6 @@ struct context {
     bool is_v2;             /* it is that of SSL 2.0 */
     bool has_answer;        /* the ServerHello or HelloRetryRequest is complete */
     bool is_answer_timed;   /* answer_ns is set */
-    bool has_versions;      /* the client sent supported_versions */
     bool offers_ticket;
     bool is_retry;          /* the ServerHello that is read is a HelloRetryRequest */
     bool is_retried;
@@ -304,7 +303,7 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
     switch (s->state) {
     case AT_HELLO: {
         const uint8_t len = small[34];
-        c->hello_version = c->ja4.version = weir_be16(small);
+        c->hello_version = weir_be16(small);
         if (c->hello_version >> 8 != 3 || len > SESSION_BYTES || len > s->message_left) {
             refuse(c);
             break;
@@ -326,7 +325,7 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
         collect(s, AT_CIPHER, 2);
         break;
     case AT_CIPHER:
-        ja4_add_cipher(&c->ja4, weir_be16(small));
+        JA4_ADD(&c->ja4, cipher, CIPHERS, weir_be16(small));
         s->list_left -= 2;
         if (s->list_left != 0)
             collect(s, AT_CIPHER, 2);
@@ -392,7 +391,7 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
     case AT_EXTENSION_HIGH:
         s->extension_left = (uint16_t)(small[0] << 8);
         if (s->message_head[0] == CLIENT_HELLO)
-            ja4_add_extension(&c->ja4, s->extension_type);
+            JA4_ADD(&c->ja4, extension, EXTENSIONS, s->extension_type);
         collect(s, AT_EXTENSION_LOW, 1);
         break;
     case AT_EXTENSION_LOW:
@@ -448,10 +447,8 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
         break;
     case AT_VERSION: {
         const uint16_t version = weir_be16(small);
-        if (!ja4_is_grease(version) && (!c->has_versions || version > c->ja4.version)) {
+        if (version > c->ja4.version && !ja4_is_grease(version))
             c->ja4.version = version;
-            c->has_versions = true;
-        }
         item_state = AT_VERSION;
         item_bytes = 2;
         break;
@@ -467,7 +464,7 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
         item_bytes = 2;
         break;
     case AT_ALGORITHM:
-        ja4_add_algorithm(&c->ja4, weir_be16(small));
+        JA4_ADD(&c->ja4, algorithm, ALGORITHMS, weir_be16(small));
         item_state = AT_ALGORITHM;
         item_bytes = 2;
         break;

@@ -305,6 +305,8 @@ OUT_OF_LINE bool emit_row(struct context *c, struct set *set)
         return false;
     static struct certificate cert;
     static uint8_t ja4[JA4_BYTES];
+    if (c->ja4.version == 0) /* there is no supported_versions */
+        c->ja4.version = c->hello_version;
     c->ja4.has_alpn = c->alpn_first_len != 0;
     c->ja4.alpn_first = c->alpn[0];
     c->ja4.alpn_last = c->ja4.has_alpn ? c->alpn[c->alpn_first_len - 1] : 0;
@@ -451,6 +453,7 @@ OUT_OF_LINE bool is_plain(const uint8_t *bytes, uint32_t len)
     case 0x3C3F78: /* "<?xml": XMPP */
     case 0x3C7374: /* "<stream": XMPP */
     case 0x434F4E: /* "CONNECT": HTTP proxies */
+    case 0x4E5853: /* "NXSH": NX */
         return true;
     case 0x000000: /* PostgreSQL's request for TLS */
         return len >= 8 && bytes[3] == 8 && weir_be32(bytes + 4) == 80877103;
