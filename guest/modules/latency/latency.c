@@ -461,9 +461,12 @@ static inline void send(const struct weir_packet *p, struct direction *d, const 
         }
         return;
     }
-    if (len == 0)
-        return;
     const uint32_t end = s->seq + len, ahead = s->seq - d->next;
+    if (len == 0) {
+        /* Without data, a higher number tells of segments that were not captured. */
+        d->next = has_next && (int32_t)ahead > 0 ? end : d->next;
+        return;
+    }
     if (!has_next || (int32_t)ahead >= 0) {
         /* Behind a gap, acknowledgements may wait for the missing segment. */
         if (!has_next || ahead == 0)
@@ -578,13 +581,16 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
         give_up(set, way);
 }
 
+/* Instances share the flows by up to six bits of the outer flow hash. The connections of a tunnel share the sets that these bits leave. */
+#define OUTER_BITS (UINT64_C(63) << 58)
+
 /* A packet in a tunnel: out of line, as it needs room for a descriptor. */
 static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
 {
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
     if ((q->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))
-        packet(q, (uint32_t)(p->flow_hash >> set_shift));
+        packet(q, (uint32_t)(((p->flow_hash & OUTER_BITS) | q->flow_hash >> 6) >> set_shift));
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)

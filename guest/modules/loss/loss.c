@@ -435,15 +435,14 @@ static void find_kind(const struct weir_packet *p, struct connection *c, uint32_
     if (!is_again)
         return;
     const uint64_t since_ack = (p->ts_ns - ((uint64_t)other->last_high << 32 | other->last_low)) & TIME_MASK;
-    if (other->duplicates >= 2 && other->ack == s->seq && (since_ack < FAST || since_ack >> (TIME_BITS - 1) != 0)) {
+    if (other->duplicates >= 2 && other->ack == s->seq && since_ack < FAST) {
         count(p, c, from, RETRANSMITTED);
         count(p, c, from, FAST_RETRANSMITTED);
         return;
     }
     const uint64_t since_next = (p->ts_ns - ((uint64_t)mine->next_high << 32 | mine->next_low)) & TIME_MASK;
     const uint64_t most = (c->state & HAS_RTT) && c->rtt != 0 ? c->rtt : REORDERED;
-    const bool is_soon = since_next < most || since_next >> (TIME_BITS - 1) != 0;
-    count(p, c, from, is_soon && mine->next != s->seq + s->len + is_flagged ? OUT_OF_ORDER : RETRANSMITTED);
+    count(p, c, from, since_next < most && mine->next != s->seq + s->len + is_flagged ? OUT_OF_ORDER : RETRANSMITTED);
 }
 
 /* SYN, FIN, RST: ends of connections, which end is the client, and the handshake's round-trip time. */
@@ -473,9 +472,11 @@ static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, str
     }
 }
 
-/* The first packet with ACK and without SYN completes the handshake. */
-static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c)
+/* The client's first packet after its SYN completes the handshake. */
+static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
 {
+    if (from != client_of(c) || s->seq != c->isn[from] + 1)
+        return;
     c->state &= (uint8_t)~HAS_SYN_TIME;
     if (p->ts_ns >= c->rtt) {
         c->rtt = p->ts_ns - c->rtt;
@@ -601,10 +602,13 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
     if (WEIR_UNLIKELY(flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST)))
         mark_ends(p, c, from, &s);
     else if (WEIR_UNLIKELY(c->state & HAS_SYN_TIME) && (flags & WEIR_TCP_ACK) != 0)
-        complete(p, c);
+        complete(p, c, from, &s);
     if (is_unusual(p, c, from, &s))
         analyse(p, c, from, &s);
 }
+
+/* Instances share the flows by up to six bits of the outer flow hash. The connections of a tunnel share the sets that these bits leave. */
+#define OUTER_BITS (UINT64_C(63) << 58)
 
 /* A packet in a tunnel: out of line, as it needs room for a descriptor. */
 static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
@@ -612,7 +616,7 @@ static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
     if ((q->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))
-        packet(q, (uint32_t)(p->flow_hash >> set_shift));
+        packet(q, (uint32_t)(((p->flow_hash & OUTER_BITS) | q->flow_hash >> 6) >> set_shift));
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
