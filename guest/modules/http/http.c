@@ -235,7 +235,6 @@ static inline uint32_t open_exchange(struct connection *c)
     pool->free_count--;
     e->next = 0;
     e->flags = FRESH;
-    e->begin_ns = now;
     if (c->last != 0)
         exchanges[c->last].next = index;
     else
@@ -313,7 +312,6 @@ static __attribute__((noinline)) void begin_request(struct connection *c, struct
     uint32_t index = c->early;
     if (index != 0) {
         c->early = 0;
-        exchanges[index].begin_ns = now;
     } else {
         index = open_exchange(c);
         if (c->answer == 0 && !(c->flags & UNPAIRED))
@@ -321,6 +319,7 @@ static __attribute__((noinline)) void begin_request(struct connection *c, struct
     }
     struct exchange *e = &exchanges[index];
     e->flags |= REQUEST | UNCHECKED;
+    e->begin_ns = now;
     e->kind = (uint8_t)s->left;
     e->method_len = s->token_len;
     weir_copy(e->method, token, METHOD_MAX);
