@@ -25,6 +25,8 @@ pub enum EntryPoint {
     Packet,
     /// `weir_batch`.
     Batch,
+    /// `weir_stream`.
+    Stream,
     /// `weir_tick`.
     Tick,
     /// `weir_lost`.
@@ -48,6 +50,8 @@ pub enum EntryType {
     Descriptors,
     /// The packets of a batch that are for the module: bit i stands for packet i.
     Mask,
+    /// Guest address of an event of a TCP stream.
+    StreamEvent,
     /// Packet time, in ns since 1970.
     Time,
     /// A number of tick periods, at least 1.
@@ -72,6 +76,7 @@ impl EntryType {
         match self {
             Self::Descriptor
             | Self::Descriptors
+            | Self::StreamEvent
             | Self::Service
             | Self::MessageLength
             | Self::Cause
@@ -109,6 +114,8 @@ pub enum EntryResult {
     Consent,
     /// A [`verdict`](crate::verdict).
     Verdict,
+    /// A set of [`stream::reply`](crate::stream::reply).
+    StreamReply,
     /// The mask of the packets to drop.
     Drops,
 }
@@ -118,7 +125,7 @@ impl EntryResult {
     pub const fn value_type(self) -> Option<ValueType> {
         match self {
             Self::Nothing => None,
-            Self::Consent | Self::Verdict => Some(ValueType::I32),
+            Self::Consent | Self::Verdict | Self::StreamReply => Some(ValueType::I32),
             Self::Drops => Some(ValueType::I64),
         }
     }
@@ -138,7 +145,8 @@ pub enum EntryLocation {
 pub enum EntryPresence {
     /// A module may have the entry point.
     Optional,
-    /// A module has exactly one of the entry points with this rule.
+    /// A module has exactly one of the entry points with this rule, or [`Packet`](EntryPoint::Packet) and
+    /// [`Stream`](EntryPoint::Stream).
     ExactlyOne,
 }
 
@@ -322,6 +330,19 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         presence: EntryPresence::ExactlyOne,
         called: "instead of `weir_packet`: up to 64 packets at once; bit i of the mask says that `p[i]` is for this module",
         returns: "the mask of the packets to drop",
+        ..DEFAULTS
+    },
+    EntryDefinition {
+        entry: EntryPoint::Stream,
+        name: "weir_stream",
+        key: "stream",
+        parameters: &[parameter("event", EntryType::StreamEvent)],
+        result: EntryResult::StreamReply,
+        packets: 1,
+        work_limit: WorkLimit::Packet,
+        presence: EntryPresence::ExactlyOne,
+        called: "for every event of a [TCP stream](#tcp-streams), after `weir_packet` for the packet that caused the event",
+        returns: "`STREAM_CONTINUE`, or a set of `STREAM_DROP`, `STREAM_SKIP` and `STREAM_IGNORE`",
         ..DEFAULTS
     },
     EntryDefinition {

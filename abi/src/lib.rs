@@ -12,6 +12,7 @@
 //! ARENA_BASE  .. + window      packet bytes, read only: a store here ends the call
 //! TABLES_BASE .. + windows     named tables that the module reads, read only, in the order in which its manifest declares them
 //! DESCRIPTORS_BASE .. + ring   descriptors of the batches in flight, read only
+//! STREAMS_BASE .. + window     the event of a TCP stream and its bytes, read only, if the module follows streams
 //! everywhere else              nothing: any access ends the call
 //! ```
 //!
@@ -25,6 +26,7 @@ pub mod entry;
 pub mod finding;
 pub mod host;
 pub mod row;
+pub mod stream;
 
 pub use descriptor::{Descriptor, flag, tunnel};
 
@@ -66,6 +68,12 @@ pub const DESCRIPTORS_BASE: u32 = 0xE000_0000;
 
 /// The most bytes of descriptors that are mapped.
 pub const DESCRIPTORS_MAX: u32 = 0x1000_0000;
+
+/// Guest address of the present event of a TCP stream.
+pub const STREAMS_BASE: u32 = 0xF000_0000;
+
+/// Bytes from [`STREAMS_BASE`] on: the event, and from half of them on the bytes that are not in a packet.
+pub const STREAMS_WINDOW: u32 = 128 * 1024;
 
 /// Name of the custom section that holds the manifest (TOML, UTF-8).
 pub const MANIFEST_SECTION: &str = "weir.manifest";

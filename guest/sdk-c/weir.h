@@ -1050,6 +1050,10 @@ WEIR_INLINE int32_t weir_icmp_counterpart(bool is_v6, uint8_t type)
     }
 }
 
+static inline __attribute__((unused)) uint32_t weir_community_id_of(struct weir_ip src, struct weir_ip dst, bool is_v4, uint8_t protocol,
+                                                                        const uint16_t ports[2], bool has_ports, bool is_one_way,
+                                                                        uint16_t seed, uint8_t out[WEIR_COMMUNITY_ID_BYTES]);
+
 /* Writes the Community ID, version 1, of the packet's flow (https://github.com/corelight/community-id-spec) over its outermost IP
  * header. It is the same for both directions, and in Zeek, Suricata and other tools with the same seed; most use the seed 0.
  * Returns its length, WEIR_COMMUNITY_ID_BYTES; or 0 for a packet without IP, and where the ports are not known. */
@@ -1084,7 +1088,23 @@ static inline __attribute__((unused)) uint32_t weir_community_id(const struct we
         has_ports = false;
         ports[0] = ports[1] = 0;
     }
+    return weir_community_id_of(src, dst, is_v4, protocol, ports, has_ports, is_one_way, seed, out);
+}
 
+/* The Community ID of a TCP stream, in the same way. */
+WEIR_INLINE uint32_t weir_stream_community_id(const struct weir_stream *event, uint16_t seed, uint8_t out[WEIR_COMMUNITY_ID_BYTES])
+{
+    enum { TCP = 6 };
+    const uint16_t ports[2] = { event->client_port, event->server_port };
+    return weir_community_id_of(weir_ip_v6(event->client), weir_ip_v6(event->server), event->ip_version == 4, TCP, ports, true, false, seed,
+                                out);
+}
+
+/* The Community ID of two ends. */
+static inline __attribute__((unused)) uint32_t weir_community_id_of(struct weir_ip src, struct weir_ip dst, bool is_v4, uint8_t protocol,
+                                                                        const uint16_t ports[2], bool has_ports, bool is_one_way,
+                                                                        uint16_t seed, uint8_t out[WEIR_COMMUNITY_ID_BYTES])
+{
     /* The lower address and port come first. */
     const uint64_t a[2] = { __builtin_bswap64(src.first), __builtin_bswap64(src.last) };
     const uint64_t b[2] = { __builtin_bswap64(dst.first), __builtin_bswap64(dst.last) };

@@ -3,11 +3,12 @@
 use crate::environment::environment;
 use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect};
 use crate::{
-    Assessment, CalibratedProfile, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile, Tier,
-    ValueError,
+    Assessment, CalibratedProfile, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile,
+    TcpSettings, Tier, ValueError,
 };
 use weir_bounds::{Analysis, CostTable, Environment, ParsedModule};
 use weir_units::{Bytes, Nanos};
+use weir_wire::stream::StreamLayer;
 
 /// The setting of a parameter by a user: the name, and the value as one text, or the items of a list as several texts.
 pub type ParameterSetting = (String, Vec<String>);
@@ -85,6 +86,16 @@ impl Admitted {
         self.assessment.memory()
     }
 
+    /// Returns the TCP streams that the module follows; `None` without.
+    pub fn tcp(&self) -> Option<&TcpSettings> {
+        self.assessment.tcp()
+    }
+
+    /// Returns the layer of the packets whose flows the module follows.
+    pub fn layer(&self) -> StreamLayer {
+        self.assessment.layer()
+    }
+
     /// Returns the tier in which the module runs.
     pub fn tier(&self) -> Tier {
         self.tier
@@ -103,7 +114,7 @@ impl Admitted {
     /// Returns the inputs of the analysis besides the bytes: ranges of the parameters, the longest packet, and the sizes
     /// of records and memory.
     pub fn environment(&self) -> Environment {
-        environment(self.manifest(), self.assessment.values())
+        environment(self.manifest(), self.assessment.tcp(), self.assessment.values())
     }
 
     /// Returns the limits for each call, converted to fuel by this node's calibration.
@@ -143,6 +154,10 @@ pub(crate) fn read_module(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, Mod
     let manifest = Manifest::parse(module.manifest().ok_or(ModuleRefusal::NoManifest)?)?;
     if info.memory > manifest.memory {
         return Err(ModuleRefusal::MemorySize { given: info.memory, max: manifest.memory });
+    }
+    let has_function = info.stream_function.is_some();
+    if has_function != manifest.tcp.is_some() {
+        return Err(ModuleRefusal::Streams { has_function });
     }
     Ok((module, manifest, info))
 }

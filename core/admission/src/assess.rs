@@ -4,13 +4,15 @@ use crate::admit::{missing_value, parameter_values, read_module};
 use crate::compare::compare;
 use crate::environment::environment;
 use crate::excess::largest_contribution;
+use crate::tcp::resolve_layer;
 use crate::{
     Admitted, Calibration, Comparison, Excess, FuelLimits, LimitStatus, Manifest, ModuleInfo,
-    ModuleParameter, ModuleRefusal, ParameterSetting, ParameterValue, Profile, TickPeriod, Tier, ValueError,
-    escaped,
+    ModuleParameter, ModuleRefusal, ParameterSetting, ParameterValue, Profile, TcpSettings, TickPeriod, Tier,
+    ValueError, escaped,
 };
 use weir_bounds::{Analysis, CostTable, EntryPoint, ParsedModule};
 use weir_units::{Bytes, Nanos};
+use weir_wire::stream::StreamLayer;
 
 /// The shortest period of ticks. A parameter with a shorter period counts as this period.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
@@ -34,6 +36,8 @@ pub struct Assessment {
     manifest: Manifest,
     values: Vec<Option<ParameterValue>>,
     info: ModuleInfo,
+    layer: StreamLayer,
+    tcp: Option<TcpSettings>,
     tick: Option<Nanos>,
     calibrated: CalibratedProfile,
     analysis: Analysis,
@@ -102,13 +106,21 @@ impl Assessment {
             }
             None => None,
         };
-        let environment = environment(&manifest, &values);
+        let layer = resolve_layer(&manifest.layer, &values)?;
+        let tcp = manifest.tcp.as_ref().map(|tcp| tcp.resolve(layer, &values)).transpose()?;
+        if let Some(tcp) = &tcp {
+            let streams = tcp.config.memory();
+            if streams.0.saturating_add(info.memory.0) > manifest.memory.0 {
+                return Err(ModuleRefusal::StreamMemory { streams, own: info.memory, max: manifest.memory });
+            }
+        }
+        let environment = environment(&manifest, tcp.as_ref(), &values);
         let analysis =
             weir_bounds::analyse(&module, &environment, &CostTable::standard()).map_err(|error| {
                 ModuleRefusal::Invalid { offset: error.offset, reason: escaped(&error.reason) }
             })?;
         let limits = calibrated.profile.limits(&calibrated.calibration);
-        let comparisons = compare(&analysis, &info, &manifest, &calibrated.profile, &limits);
+        let comparisons = compare(&analysis, &info, &manifest, tcp.as_ref(), &calibrated.profile, &limits);
         let verdict = check_limits_of_all_tiers(&info, tick, &calibrated.profile)
             .and_then(|()| cheapest_tier(&comparisons, &analysis, calibrated).map_err(ModuleRefusal::from));
         Ok(Self {
@@ -116,6 +128,8 @@ impl Assessment {
             manifest,
             values,
             info,
+            layer,
+            tcp,
             tick,
             calibrated: calibrated.clone(),
             analysis,
@@ -207,6 +221,16 @@ impl Assessment {
         self.manifest.memory.min(self.calibrated.profile.memory)
     }
 
+    /// Returns the TCP streams that the module follows; `None` without.
+    pub fn tcp(&self) -> Option<&TcpSettings> {
+        self.tcp.as_ref()
+    }
+
+    /// Returns the layer of the packets whose flows the module follows.
+    pub fn layer(&self) -> StreamLayer {
+        self.layer
+    }
+
     /// Returns the period of ticks, in packet time; `None` for a module without ticks. If an open parameter sets the
     /// period, returns the shortest legal period.
     pub fn tick_period(&self) -> Option<Nanos> {
@@ -294,6 +318,7 @@ mod tests {
         ModuleInfo {
             entries: EntryPoints::default().with(EntryPoint::Packet),
             entry_function: 0,
+            stream_function: None,
             stack_pointer: None,
             types: 0,
             globals: 0,
@@ -338,7 +363,7 @@ mod tests {
             CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let limits = calibrated.profile.limits(&calibrated.calibration);
-        let comparisons = compare(&analysis, info, &manifest, &calibrated.profile, &limits);
+        let comparisons = compare(&analysis, info, &manifest, None, &calibrated.profile, &limits);
         cheapest_tier(&comparisons, &analysis, &calibrated).map_err(|excess| excess.to_string())
     }
 
@@ -598,7 +623,7 @@ mod tests {
             let profile = Profile::parse(profile).unwrap();
             let limits = profile.limits(&Calibration::default());
             let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
-            let comparisons = compare(&analysis, &info(), &manifest, &profile, &limits);
+            let comparisons = compare(&analysis, &info(), &manifest, None, &profile, &limits);
             worst(&comparisons).map(ToString::to_string)
         };
         assert_eq!(words(&fuel(1, 0), ""), None);

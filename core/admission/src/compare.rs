@@ -1,6 +1,7 @@
 //! Comparison of the bounds that the analysis found with the limits of a profile.
 
-use crate::{Calibration, FuelLimits, Manifest, ModuleInfo, Profile, STACK_MAX};
+use crate::environment::own_memory;
+use crate::{Calibration, FuelLimits, Manifest, ModuleInfo, Profile, STACK_MAX, TcpSettings};
 use std::fmt;
 use weir_abi::entry::WorkLimit;
 use weir_abi::host::CallPhase;
@@ -181,11 +182,12 @@ pub(crate) fn compare(
     analysis: &Analysis,
     info: &ModuleInfo,
     manifest: &Manifest,
+    tcp: Option<&TcpSettings>,
     profile: &Profile,
     limits: &FuelLimits,
 ) -> Vec<Comparison> {
     // The host gives the module at most the memory that its manifest states.
-    let memory_max = manifest.memory;
+    let memory_max = own_memory(manifest, tcp);
     let growable_pages = memory_max.0.saturating_sub(info.memory.0) / WASM_PAGE;
     let mut comparisons = Vec::new();
     let mut start_pages = 0u64;
@@ -257,6 +259,7 @@ pub(crate) fn compare(
     // Kept packets count as memory, too, up to the manifest's maximum.
     let keeps = manifest.keep > 0 && info.imports.contains(&"keep");
     let memory = if keeps { memory.max(memory_max.0) } else { memory };
+    let memory = memory.saturating_add(tcp.map_or(0, |tcp| tcp.config.memory().0));
     comparisons.push(Comparison {
         entry: None,
         resource: LimitedResource::Memory,

@@ -1,8 +1,9 @@
 //! The environment that the analysis assumes: the values that the host returns.
 
-use crate::{Manifest, ModuleParameter, ParameterType, ParameterValue};
+use crate::{Manifest, ModuleParameter, ParameterType, ParameterValue, TcpSettings};
 use weir_abi::limit;
 use weir_bounds::{Environment, ParamBound};
+use weir_units::Bytes;
 
 const WASM_PAGE: u64 = 65_536;
 
@@ -12,7 +13,11 @@ const WASM_PAGE: u64 = 65_536;
 /// The module's author writes the manifest, but the host enforces it. `param_int` and `param_bytes` return these values.
 /// `emit` accepts only declared streams, and reads only declared string fields. Memory does not grow beyond the declared
 /// maximum. So a false manifest makes no bound wrong.
-pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]) -> Environment {
+pub(crate) fn environment(
+    manifest: &Manifest,
+    tcp: Option<&TcpSettings>,
+    values: &[Option<ParameterValue>],
+) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
         parameters: manifest
@@ -29,8 +34,14 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]
             .map(|stream| string_bytes(stream.fields.iter().any(|field| field.ty.is_indirect())))
             .collect(),
         packet_max: limit::PACKET_BYTES,
-        pages_max: manifest.memory.0 / WASM_PAGE,
+        pages_max: own_memory(manifest, tcp).0 / WASM_PAGE,
     }
+}
+
+/// Returns the memory that the manifest leaves to the module itself: without that of its TCP streams.
+pub(crate) fn own_memory(manifest: &Manifest, tcp: Option<&TcpSettings>) -> Bytes {
+    let streams = tcp.map_or(0, |tcp| tcp.config.memory().0);
+    Bytes(manifest.memory.0.saturating_sub(streams))
 }
 
 /// Returns the bound for a parameter that has this value.

@@ -23,15 +23,20 @@ pub enum EntryKind {
     Packet,
     /// A batch in a call.
     Batch,
+    /// No packets, but the events of TCP streams.
+    Stream,
 }
 
 /// The facts about a valid module that the loader needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleInfo {
-    /// The entry points of the module. Exactly one of them gets packets.
+    /// The entry points of the module. One of them gets packets or events of TCP streams, or one gets packets and another one events.
     pub entries: EntryPoints,
-    /// The index of the function that gets packets.
+    /// The index of the function that gets packets; in a module without one, of the function that gets events of TCP
+    /// streams.
     pub entry_function: u32,
+    /// The index of the function that gets events of TCP streams, if there is one.
+    pub stream_function: Option<u32>,
     /// The index of the mutable global that is the shadow stack pointer, if the module has one.
     pub stack_pointer: Option<u32>,
     /// The number of types: the first index for types that the loader adds.
@@ -53,7 +58,11 @@ pub struct ModuleInfo {
 impl ModuleInfo {
     /// Returns the way in which the module gets packets.
     pub const fn entry(&self) -> EntryKind {
-        if self.entries.has(EntryPoint::Batch) { EntryKind::Batch } else { EntryKind::Packet }
+        match (self.entries.has(EntryPoint::Batch), self.entries.has(EntryPoint::Packet)) {
+            (true, _) => EntryKind::Batch,
+            (false, true) => EntryKind::Packet,
+            (false, false) => EntryKind::Stream,
+        }
     }
 }
 
@@ -74,7 +83,7 @@ fn entry_in_words(entry: EntryPoint) -> String {
 /// Returns the names of the entry points for packets, of which a module has exactly one.
 fn packet_entry_points() -> String {
     let names = ENTRY_POINTS.iter().filter(|known| known.presence == EntryPresence::ExactlyOne);
-    names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(" and ")
+    names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(", ")
 }
 
 /// The reason for refusing a module. If the message mentions the profile, another profile may admit the module.
@@ -125,7 +134,7 @@ pub enum ModuleRefusal {
         wanted: String,
     },
     /// A module without an entry point for packets, or with two.
-    #[error("the module exports {given}; it must export exactly one of {}", packet_entry_points())]
+    #[error("the module exports {given}; it must export exactly one of {}, or `weir_packet` and `weir_stream`", packet_entry_points())]
     Entry {
         /// The exported entry points for packets, in words.
         given: &'static str,
@@ -177,6 +186,28 @@ pub enum ModuleRefusal {
     /// Two manifests, which could contradict each other; holds the offset of the second.
     #[error("the module has two manifests (custom sections `weir.manifest`), the second at byte {0}")]
     TwoManifests(u64),
+    /// A function for the events of TCP streams without a table `tcp` in the manifest, or such a table without the function.
+    #[error(
+        "the module {}: it needs both, or neither",
+        if *.has_function { "exports `weir_stream`, but its manifest has no table [tcp]" } else { "has a table [tcp] in its manifest, but does not export `weir_stream`" }
+    )]
+    Streams {
+        /// True if the function is there.
+        has_function: bool,
+    },
+    /// TCP streams that need more memory than the manifest leaves.
+    #[error(
+        "the module's TCP streams take {streams}, and its own memory begins with {own}: its manifest allows {max} (`memory`)",
+        streams = display_among(*streams, &[*max, *own]), own = display_among(*own, &[*max]), max = display_among(*max, &[*streams])
+    )]
+    StreamMemory {
+        /// The memory of the streams.
+        streams: Bytes,
+        /// The memory with which the module begins.
+        own: Bytes,
+        /// The manifest's maximum.
+        max: Bytes,
+    },
     /// A manifest that is not legal.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -389,8 +420,9 @@ fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<
     }
 }
 
-/// Returns the module's entry points, and the index of the function that gets packets.
-fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32), ModuleRefusal> {
+/// Returns the module's entry points, the index of the function that gets packets or events, and that of the function
+/// that gets events.
+fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32, Option<u32>), ModuleRefusal> {
     let (mut entries, mut for_packets) = (EntryPoints::default(), Vec::new());
     for known in &ENTRY_POINTS {
         if let Some(index) = entry_point(module, known)? {
@@ -400,11 +432,19 @@ fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32), ModuleRefus
     }
     let is_allowed =
         |name: &str| EntryPoint::from_export_name(name).is_some() || !name.starts_with(RESERVED_PREFIX);
-    match (for_packets.as_slice(), module.exports.iter().find(|export| !is_allowed(&export.name))) {
-        ([], _) => Err(ModuleRefusal::Entry { given: "neither of them" }),
-        ([_, _, ..], _) => Err(ModuleRefusal::Entry { given: "both of them" }),
-        ([_], Some(export)) => Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect())),
-        ([entry_function], None) => Ok((entries, *entry_function)),
+    let is_legal_pair = entries.has(EntryPoint::Packet) && !entries.has(EntryPoint::Batch);
+    let (entry_function, count) = (for_packets.first().copied(), for_packets.len());
+    match (entry_function, module.exports.iter().find(|export| !is_allowed(&export.name))) {
+        (None, _) => Err(ModuleRefusal::Entry { given: "none of them" }),
+        (Some(_), _) if count > 1 && !is_legal_pair => Err(ModuleRefusal::Entry { given: "several of them" }),
+        (Some(_), Some(export)) => {
+            Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect()))
+        }
+        (Some(entry_function), None) => {
+            // The function for streams is the last one of the list, in the order of the entry points.
+            let stream_function = for_packets.last().copied().filter(|_| entries.has(EntryPoint::Stream));
+            Ok((entries, entry_function, stream_function))
+        }
     }
 }
 
@@ -416,7 +456,7 @@ fn module_info(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleI
     if memory.0 > u64::from(PRIVATE_MAX) {
         return Err(ModuleRefusal::MemorySize { given: memory, max: Bytes(PRIVATE_MAX.into()) });
     }
-    let (entries, entry_function) = entry_points(module)?;
+    let (entries, entry_function, stream_function) = entry_points(module)?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let mut imports = Vec::new();
     for host in module.imported.iter().flatten() {
@@ -428,6 +468,7 @@ fn module_info(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleI
     Ok(ModuleInfo {
         entries,
         entry_function,
+        stream_function,
         stack_pointer: module.stack_pointer,
         types: count(module.types.len()),
         globals: count(module.global_count()),

@@ -5,6 +5,7 @@
 
 use crate::stream::RawStream;
 use crate::table::{self, RawTable};
+use crate::tcp::{self, DeclaredLayer, DeclaredTcp, RawTcp, RawValue};
 use crate::{
     DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, ValueError, escaped,
     is_plain,
@@ -56,6 +57,10 @@ pub struct Manifest {
     pub outputs: Vec<DeclaredOutput>,
     /// The named tables that the module reads or publishes.
     pub tables: Vec<DeclaredTable>,
+    /// The layer of the packets whose flows the module follows.
+    pub layer: DeclaredLayer,
+    /// The TCP streams that the module follows; `None` without.
+    pub tcp: Option<DeclaredTcp>,
 }
 
 /// A service that a module can serve for modules of other sessions.
@@ -291,6 +296,8 @@ struct Raw {
     output: Vec<RawOutput>,
     #[serde(default)]
     table: Vec<RawTable>,
+    layer: Option<RawValue>,
+    tcp: Option<RawTcp>,
 }
 
 #[derive(Deserialize)]
@@ -383,6 +390,8 @@ impl Manifest {
             memory: memory(raw.memory.as_deref())?,
             keep: kept_packets(raw.keep)?,
             tick: raw.tick.map(|raw| tick(&raw, &parameters)).transpose()?,
+            layer: tcp::layer(raw.layer.as_ref(), &parameters)?,
+            tcp: raw.tcp.as_ref().map(|raw| DeclaredTcp::new(raw, &parameters)).transpose()?,
             parameters,
             streams,
             services,

@@ -93,6 +93,9 @@ impl Interpreter<'_, '_> {
         let globals = self.entry_globals();
         let summary = self.walk_function(function, arguments, globals)?;
         let mut usage = summary.usage;
+        if entry == EntryPoint::Stream {
+            usage.fuel = usage.fuel.plus(self.costs.stream_event_bound());
+        }
         let records = match entry.packets() {
             0 => weir_abi::limit::RECORDS_PER_CALL,
             packets => weir_abi::limit::RECORDS_PER_PACKET * packets,
@@ -135,6 +138,7 @@ impl Interpreter<'_, '_> {
             let range = Range::unsigned(width, least, most);
             arguments.push(match parameter.ty {
                 EntryType::Descriptor | EntryType::Descriptors => self.descriptor,
+                EntryType::StreamEvent => self.event,
                 _ if range == Range::any(width) => self.values.any(width),
                 _ => self.values.add(Op::Opaque, width, range, 0),
             });

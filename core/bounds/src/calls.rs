@@ -6,7 +6,7 @@ use crate::interpreter::{
 };
 use crate::range::{BitWidth, Range};
 use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts, UNBOUNDED_STACK};
-use crate::value::{LinearSum, Op, ValueId, ValueNode, ValueTable, dependency};
+use crate::value::{LinearSum, ValueId, ValueNode, ValueTable, dependency};
 use crate::{Length, Linear, ParamBound, UnboundedCause, find_injected};
 use std::rc::Rc;
 use weir_abi::host::{HostFunction, LimitedOutput, ResultValue, ValueType};
@@ -134,7 +134,7 @@ impl<'a> Interpreter<'a, '_> {
             key.push(sum.terms.len() as u64);
             for (id, coefficient) in &sum.terms {
                 // The descriptor's address and fields have the same values in every function.
-                let is_global = matches!(self.values.node(*id).op, Op::Descriptor | Op::Field(..));
+                let is_global = self.values.node(*id).op.is_input();
                 let known = renamed.iter().position(|(old, _)| old == id);
                 // A tag for the numbers that follow it, so that different arguments never have the same key.
                 key.push(if is_global { 2 } else { u64::from(known.is_none()) });
@@ -164,7 +164,7 @@ impl<'a> Interpreter<'a, '_> {
             // The range of the argument can be narrower than the ranges of the terms imply.
             let node = self.values.node(id);
             let differs =
-                node.range != abstracted_argument.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
+                node.range != abstracted_argument.range && !node.op.is_input();
             if differs && sum.terms.len() == 1 && self.values.as_sum(id).terms.len() == 1 {
                 let node = self.values.node_mut(id);
                 node.range = node.range.intersect(abstracted_argument.range, abstracted_argument.width);

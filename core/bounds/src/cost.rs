@@ -5,6 +5,7 @@
 //! fuel is about a quarter of a nanosecond on a processor of the 2020s; `weir calibrate` measures it on a node.
 
 use wasmparser::Operator;
+use crate::Linear;
 use weir_abi::host::{self, CallCost, HostFunction};
 
 /// A class of instructions that cost the same.
@@ -60,6 +61,8 @@ pub struct CostTable {
     page: u32,
     /// The cost of each host function, indexed by [`HostFunction`].
     hosts: [CallCost; host::COUNT],
+    /// The host's work for an event of a TCP stream: for the segment, and for each byte of it.
+    stream_event: CallCost,
 }
 
 impl CostTable {
@@ -81,6 +84,7 @@ impl CostTable {
             element: 40,
             page: 40_000,
             hosts: host_costs(),
+            stream_event: CallCost { call: 600, per_byte: 2 },
         }
     }
 
@@ -95,6 +99,7 @@ impl CostTable {
             element: 1,
             page: 1,
             hosts: [CallCost { call: 0, per_byte: 0 }; host::COUNT],
+            stream_event: CallCost { call: 0, per_byte: 0 },
         }
     }
 
@@ -109,6 +114,18 @@ impl CostTable {
     /// The cost of a class.
     pub fn class(&self, class: CostClass) -> u32 {
         self.classes[class as usize]
+    }
+
+    /// The host's work for an event of a TCP stream: finding the stream, ordering and keeping bytes. The length is that of
+    /// the event's bytes.
+    pub const fn stream_event(&self) -> CallCost {
+        self.stream_event
+    }
+
+    /// The bound on the host's work for an event, by the length of its bytes.
+    pub const fn stream_event_bound(&self) -> Linear {
+        let CallCost { call, per_byte } = self.stream_event;
+        Linear { constant: call as u64, per_kib: per_byte as u64 * 1024 }
     }
 
     /// The cost of one execution of an instruction. Not included are the bytes or elements of a bulk instruction, the

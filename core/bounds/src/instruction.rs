@@ -335,18 +335,13 @@ impl<'a> Interpreter<'a, '_> {
     fn load(&mut self, load: Load, memarg: MemArg, address: ValueId, state: &AbstractState) -> ValueId {
         let dependencies = self.values.node(address).dependencies;
         let sum = self.values.as_sum(address);
-        if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != BitWidth::Other {
-            let offset = ValueTable::linear_combination(
-                BitWidth::W32,
-                &sum,
-                1,
-                &LinearSum {
-                    terms: vec![(self.descriptor, 1)],
-                    constant: -i64::try_from(memarg.offset).unwrap_or(0),
-                },
-                -1,
-            );
-            return self.descriptor_field(load, &offset, state);
+        for input in [self.descriptor, self.event] {
+            if sum.coefficient(input) == 1 && !load.is_signed && load.width != BitWidth::Other {
+                let constant = -i64::try_from(memarg.offset).unwrap_or(0);
+                let begin = LinearSum { terms: vec![(input, 1)], constant };
+                let offset = ValueTable::linear_combination(BitWidth::W32, &sum, 1, &begin, -1);
+                return self.input_field(load, &offset, input == self.event, state);
+            }
         }
         let dependencies =
             if dependencies & dependency::PACKET_ADDRESS != 0 { dependency::HEADER_FIELD } else { 0 };
@@ -354,10 +349,17 @@ impl<'a> Interpreter<'a, '_> {
         self.values.add(Op::Opaque, load.width, range, dependencies)
     }
 
-    /// Loads a field of a descriptor. `offset` counts from the first descriptor that the entry point received. The host
-    /// writes descriptors before the call, and the module cannot change them.
-    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &AbstractState) -> ValueId {
-        let available = i128::try_from(self.descriptor_bytes).unwrap_or(0);
+    /// Loads a field of a descriptor, or of the event of a TCP stream. `offset` counts from the first one that the entry
+    /// point received. The host writes both before the call, and the module cannot change them.
+    fn input_field(
+        &mut self,
+        load: Load,
+        offset: &LinearSum,
+        is_event: bool,
+        state: &AbstractState,
+    ) -> ValueId {
+        let bytes = if is_event { DESCRIPTOR_BYTES } else { self.descriptor_bytes };
+        let available = i128::try_from(bytes).unwrap_or(0);
         let (lo, hi) =
             self.values.interval(offset, |id| self.conditions.range(&self.values, id, state.conditions));
         let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= available;
@@ -373,27 +375,34 @@ impl<'a> Interpreter<'a, '_> {
             return self.values.add(Op::Opaque, load.width, load_range(load), dependency::HEADER_FIELD);
         }
         let known = u32::try_from(offset.constant).ok().map(|offset| (offset, load.bytes, load.width));
-        if let Some(id) = known.filter(|_| is_constant).and_then(|key| self.fields.get(&key)) {
+        let fields = if is_event { &self.event_fields } else { &self.fields };
+        if let Some(id) = known.filter(|_| is_constant).and_then(|key| fields.get(&key)) {
             return *id;
         }
         let packet_max = u64::from(self.environment.packet_max);
+        let length = Range {
+            hi_by_packet_length: Some(PACKET_LENGTH),
+            ..Range::unsigned(load.width, 0, packet_max)
+        };
         let (mut range, dependencies) = match (field_offset, load.bytes) {
-            // `cap_len` and `payload_len`.
-            (12 | 40, 4) => {
-                let range = Range {
-                    hi_by_packet_length: Some(PACKET_LENGTH),
-                    ..Range::unsigned(load.width, 0, packet_max)
-                };
-                (range, dependency::PACKET_LENGTH)
+            // `len`, which counts as the packet's length.
+            (12, 4) if is_event => (length, dependency::PACKET_LENGTH),
+            // `data`: in a packet, or in the window of the event.
+            (8, 4) if is_event => {
+                let end = weir_abi::STREAMS_BASE + weir_abi::STREAMS_WINDOW;
+                (Range::unsigned(load.width, 0, (end - 1).into()), dependency::PACKET_ADDRESS)
             }
+            _ if is_event => (load_range(load), dependency::HEADER_FIELD),
+            // `cap_len`, `payload_len` and `inner_payload_len`.
+            (12 | 40 | 92, 4) => (length, dependency::PACKET_LENGTH),
             // `wire_len`.
             (16, 4) => (load_range(load), dependency::PACKET_LENGTH),
             // `data`, the packet's address.
             (8, 4) => {
                 (Range::unsigned(load.width, 0, (DESCRIPTORS_BASE - 1).into()), dependency::PACKET_ADDRESS)
             }
-            // `l3_offset`, `l4_offset`, `payload_offset` and `inner_offset`.
-            (32 | 34 | 36 | 80, 2) => (load_range(load), dependency::HEADER_LENGTH),
+            // `l3_offset`, `l4_offset`, `payload_offset`, `inner_offset`, `inner_l4_offset` and `inner_payload_offset`.
+            (32 | 34 | 36 | 80 | 88 | 90, 2) => (load_range(load), dependency::HEADER_LENGTH),
             _ => (load_range(load), dependency::HEADER_FIELD),
         };
         if range.is_empty() {
@@ -401,8 +410,9 @@ impl<'a> Interpreter<'a, '_> {
         }
         match known.filter(|_| is_constant) {
             Some(key) => {
-                let id = self.values.add(Op::Field(key.0, key.1), load.width, range, dependencies);
-                self.fields.insert(key, id);
+                let op = if is_event { Op::EventField(key.0, key.1) } else { Op::Field(key.0, key.1) };
+                let id = self.values.add(op, load.width, range, dependencies);
+                if is_event { self.event_fields.insert(key, id) } else { self.fields.insert(key, id) };
                 id
             }
             None => self.values.add(Op::Opaque, load.width, range, dependencies),

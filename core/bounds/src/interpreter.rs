@@ -119,6 +119,10 @@ pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) fields: HashMap<(u32, u8, BitWidth), ValueId>,
     /// The address of the first descriptor that the entry point receives.
     pub(crate) descriptor: ValueId,
+    /// The fields of the event of a TCP stream that were read, as `fields`.
+    pub(crate) event_fields: HashMap<(u32, u8, BitWidth), ValueId>,
+    /// The address of the event of a TCP stream that the entry point receives.
+    pub(crate) event: ValueId,
     /// The bytes of all descriptors that the entry point receives: one, or one for each packet of a batch.
     pub(crate) descriptor_bytes: usize,
     /// The last identifier that was given to a merge point.
@@ -215,6 +219,14 @@ impl<'a, 'e> Interpreter<'a, 'e> {
         let descriptor = values.add(Op::Descriptor, BitWidth::W32, area, 0);
         values.node_mut(descriptor).trailing_zeros =
             u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
+        let window = Range::unsigned(
+            BitWidth::W32,
+            weir_abi::STREAMS_BASE.into(),
+            u64::from(weir_abi::STREAMS_BASE) + u64::from(weir_abi::STREAMS_WINDOW) - 1,
+        );
+        let event = values.add(Op::StreamEvent, BitWidth::W32, window, 0);
+        values.node_mut(event).trailing_zeros =
+            u8::try_from(weir_abi::stream::EVENT_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
             module,
             bodies: Bodies::new(module),
@@ -234,6 +246,8 @@ impl<'a, 'e> Interpreter<'a, 'e> {
             host_calls: BTreeMap::new(),
             recursive: BTreeSet::new(),
             fields: HashMap::new(),
+            event_fields: HashMap::new(),
+            event,
             descriptor,
             descriptor_bytes: weir_abi::DESCRIPTOR_BYTES,
             last_merge_id: 0,

@@ -184,7 +184,7 @@ impl<'a> Interpreter<'a, '_> {
         let width = self.values.width(id);
         let op = self.values.node(id).op.clone();
         match op {
-            Op::Descriptor | Op::Field(..) => Some(id),
+            op if op.is_input() => Some(id),
             Op::Sum(sum) => {
                 let mut rebuilt = LinearSum { terms: Vec::new(), constant: sum.constant };
                 for (term, coefficient) in sum.terms {

@@ -34,8 +34,12 @@ pub(crate) enum Op {
     Sum(LinearSum),
     /// The address of the packet's descriptor, or of the first one of a batch.
     Descriptor,
+    /// The address of the event of a TCP stream.
+    StreamEvent,
     /// A field of the packet's descriptor, by offset and size in bytes: every read returns the same value.
     Field(u32, u8),
+    /// A field of the event of a TCP stream, in the same way.
+    EventField(u32, u8),
     /// A value that differs between the iterations of a loop: the offset of an induction variable, the iteration
     /// number, or a local without a known step.
     Phi,
@@ -53,6 +57,13 @@ pub(crate) enum Op {
     Extend(ValueId),
     /// `i32.wrap_i64`.
     Wrap(ValueId),
+}
+
+impl Op {
+    /// Returns true for the address and the fields of what an entry point gets. These are the same in every function.
+    pub(crate) fn is_input(&self) -> bool {
+        matches!(self, Self::Descriptor | Self::StreamEvent | Self::Field(..) | Self::EventField(..))
+    }
 }
 
 /// A sum of values with coefficients, and a constant.
@@ -373,7 +384,7 @@ impl ValueTable {
             Op::Sum(sum) => {
                 sum.terms.iter().all(|(term, _)| self.is_invariant(*term, first_in_loop, depth - 1))
             }
-            Op::Descriptor | Op::Field(..) => true,
+            Op::Descriptor | Op::StreamEvent | Op::Field(..) | Op::EventField(..) => true,
             Op::Extend(of) | Op::Wrap(of) | Op::ClearLowest(of) | Op::Shift(of, _) => {
                 self.is_invariant(*of, first_in_loop, depth - 1)
             }

@@ -26,6 +26,7 @@ mod link;
 mod meta;
 pub mod patch;
 mod reassembly;
+pub mod stream;
 mod tunnel;
 mod upper;
 mod verify;

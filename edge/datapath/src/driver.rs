@@ -11,6 +11,7 @@ use weir_abi::ARENA_BASE;
 use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard, WindowPart};
 use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, ModuleEvent, NotPinned, Pinned};
 use weir_units::{Nanos, Timestamp};
+use weir_wire::stream::TcpStreams;
 
 /// The number of bytes of a capture file whose pages are given back at once, after their packets were processed.
 const RELEASE_BYTES: usize = 4 << 20;
@@ -74,6 +75,9 @@ pub trait Sandbox {
 
     /// Returns and clears the packets that the module did not process completely.
     fn take_unserved(&mut self) -> u64;
+
+    /// Returns true if the module follows TCP streams.
+    fn has_streams(&self) -> bool;
 }
 
 impl Sandbox for Instance {
@@ -116,6 +120,10 @@ impl Sandbox for Instance {
     fn take_unserved(&mut self) -> u64 {
         Self::take_unserved(self)
     }
+
+    fn has_streams(&self) -> bool {
+        Self::has_streams(self)
+    }
 }
 
 /// A sandbox with the packets mapped into it, the calls to be made, and the packet time.
@@ -131,6 +139,8 @@ pub struct BatchDriver<S = Instance> {
     /// The ring whose descriptors are mapped; `None` if the last mapping failed, so that the module has no descriptors.
     ring: Option<DescriptorRing>,
     clock: PacketClock,
+    /// The times at which TCP streams that have timed out are searched; without ticks in a module without streams.
+    sweep_clock: PacketClock,
     /// Calls still to be made, in order.
     calls: VecDeque<Call>,
     /// The block of the batch in progress, kept in memory until the batch is done or aborted.
@@ -150,6 +160,8 @@ impl<S: Sandbox> BatchDriver<S> {
     pub fn new(mut instance: S, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, BatchError> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (PacketClock::new(tick), VecDeque::new());
+        let sweep_period = instance.has_streams().then_some(TcpStreams::sweep_period().0);
+        let sweep_clock = PacketClock::new(sweep_period);
         let ring = Some(ring.clone());
         Ok(Self {
             window: None,
@@ -157,6 +169,7 @@ impl<S: Sandbox> BatchDriver<S> {
             instance,
             ring,
             clock,
+            sweep_clock,
             calls,
             block: None,
             dropped: 0,
@@ -210,7 +223,8 @@ impl<S: Sandbox> BatchDriver<S> {
     /// The monotonic time at which the next tick is due. `None` if the module has no ticks, or no packet has come
     /// yet.
     pub fn next_tick(&mut self, at: ClockReading) -> Option<Nanos> {
-        self.clock.due(at)
+        let (tick, sweep) = (self.clock.due(at), self.sweep_clock.due(at));
+        [tick, sweep].into_iter().flatten().min()
     }
 
     /// Starts processing the packets of a batch that are in the mask, with the ticks that fall between them.
@@ -238,7 +252,16 @@ impl<S: Sandbox> BatchDriver<S> {
     }
 
     fn queue_calls(&mut self, block: &Block, batch: usize, mask: u64) {
-        let Self { clock, calls, .. } = self;
+        let Self { clock, sweep_clock, calls, .. } = self;
+        // Streams are searched between two batches, so that a module's other calls do not change.
+        let (latest, first) = (block.batch(batch).latest, block.batch(batch).first);
+        if sweep_clock.is_due(latest)
+            && let Some((now, periods)) = sweep_clock.advance_to(latest.0)
+        {
+            let before = u32::try_from(first).unwrap_or(u32::MAX);
+            calls.push_back(Call::Sweep { now: Timestamp(now), periods, before });
+        }
+        sweep_clock.advance(latest);
         clock.calls_for(block, batch, mask, |call| calls.push_back(call));
         (self.dropped, self.skipped) = (0, 0);
         // An aborted call can have left unserved packets of an earlier batch.
@@ -259,6 +282,8 @@ impl<S: Sandbox> BatchDriver<S> {
     /// Starts the tick that is due by the clocks, if any, although no packet has come. Returns true if the tick is
     /// done, or none is due.
     pub fn begin_tick(&mut self, at: ClockReading, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
+        let sweep = self.sweep_clock.advance_by_clocks(at);
+        self.calls.extend(sweep.map(sweep_before_packets));
         let tick = self.clock.advance_by_clocks(at);
         self.calls.extend(tick.map(tick_before_packets));
         self.resume_calls(budget)
@@ -276,6 +301,8 @@ impl<S: Sandbox> BatchDriver<S> {
         // A module that lags gets packets older than the wall clock, never newer ones.
         let was_set_back = at.wall.0 < self.clock.now;
         let at = ClockReading { wall: at.wall.min(first), ..at };
+        let sweep = if was_set_back { self.sweep_clock.overdue(at) } else { None };
+        self.calls.extend(sweep.map(sweep_before_packets));
         let tick = if was_set_back { self.clock.overdue(at) } else { None };
         self.calls.extend(tick.map(tick_before_packets));
         self.finish();
@@ -349,6 +376,11 @@ impl<S: Sandbox> BatchDriver<S> {
 /// The call for a tick that comes before all packets of the next block.
 fn tick_before_packets((now, periods): (u64, u64)) -> Call {
     Call::Tick { now: Timestamp(now), periods, before: 0 }
+}
+
+/// The call for a search for streams that comes before all packets of the next block.
+fn sweep_before_packets((now, periods): (u64, u64)) -> Call {
+    Call::Sweep { now: Timestamp(now), periods, before: 0 }
 }
 
 /// Pins the memory that holds a packet, so that the packet can be kept.

@@ -385,7 +385,8 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIn
     let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
     let imported = u32::try_from(plan.imports.len()).unwrap_or(u32::MAX);
     let functions = admitted.info().functions;
-    Ok((bytes, FunctionIndices { imported, functions, is_shifted: checks != Checks::None }))
+    let added = u32::from(checks != Checks::None) + u32::from(admitted.info().stream_function.is_some());
+    Ok((bytes, FunctionIndices { imported, functions, added }))
 }
 
 /// A module's compiled code, and the facts that are needed to run it.

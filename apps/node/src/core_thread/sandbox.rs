@@ -95,6 +95,13 @@ impl Sandbox for SandboxInstance {
             Self::Remote { instance, .. } => instance.take_unserved(),
         }
     }
+
+    fn has_streams(&self) -> bool {
+        match self {
+            Self::InProcess(instance) => instance.has_streams(),
+            Self::Remote { instance, .. } => instance.has_streams(),
+        }
+    }
 }
 
 impl SandboxInstance {

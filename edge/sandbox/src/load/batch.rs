@@ -8,7 +8,10 @@
 //! small functions.
 
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch};
+use std::mem::offset_of;
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
+use weir_abi::stream::{TcpStreamEvent, reply};
+use weir_abi::{Descriptor, flag};
 use weir_bounds::Linear;
 
 /// The index of the first parameter, the address of the batch's descriptors.
@@ -18,8 +21,17 @@ const MASK: u32 = 1;
 /// The index of the first local.
 pub(crate) const LOCALS: u32 = 2;
 
-/// Offset of `cap_len`, the number of captured bytes, in a descriptor.
+/// Offset of `cap_len`, the number of captured bytes, in a descriptor, and of `len` in an event of a TCP stream.
 const CAP_LEN: u64 = 12;
+const _: () = assert!(
+    offset_of!(Descriptor, cap_len) == 12 && offset_of!(TcpStreamEvent, len) == 12
+        && offset_of!(Descriptor, flags) == 20 && offset_of!(Descriptor, inner_flags) == 84
+);
+
+/// Offset of `flags` in a descriptor.
+const FLAGS: u64 = 20;
+/// Offset of `inner_flags` in a descriptor.
+const INNER_FLAGS: u64 = 84;
 
 /// The binary logarithm of the number of bytes in a KiB, the unit of [`Linear::per_kib`].
 const KIB_SHIFT: i64 = 10;
@@ -33,7 +45,31 @@ pub(crate) struct BatchLayout {
     pub(crate) rest_global: u32,
     /// The global with the mask of packets to drop.
     pub(crate) drops_global: u32,
+    /// True if the entry function gets packets. In a module without such a function, the loop only gives the events of TCP
+    /// streams.
+    pub(crate) has_packet_function: bool,
+    /// The functions for the events of TCP streams, if the module follows streams.
+    pub(crate) streams: Option<StreamLayout>,
 }
+
+/// The functions for the events of TCP streams, by their indices in the rewritten module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamLayout {
+    /// The host function that gives the next event of a packet.
+    pub(crate) next_event: u32,
+    /// The module's function for events.
+    pub(crate) function: u32,
+    /// The fuel of an event, and of each 1024 bytes of it, for the host's work.
+    pub(crate) event_cost: Linear,
+}
+
+/// The locals of the loop over the events of a packet: the address of the event, the module's reply to the one before,
+/// and all replies.
+const EVENT: u32 = LOCALS;
+const REPLY: u32 = LOCALS + 1;
+const REPLIES: u32 = LOCALS + 2;
+/// The number of locals of the loop over events.
+const EVENT_LOCALS: u32 = 3;
 
 /// The allowances that the loop over a batch sets, and the charges that it makes.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +77,8 @@ pub(crate) struct LoopCharges {
     pub(crate) meter: FuelMeter,
     /// The allowance of each packet, by its length. The constant part is at most [`ALLOWANCE_MAX`].
     pub(crate) packet_allowance: Linear,
+    /// The allowance of each event of a TCP stream, by the length of its bytes.
+    pub(crate) event_allowance: Linear,
     /// The allowance of the module's own batch function has this many times the constant part of a packet's allowance.
     pub(crate) batch_factor: u64,
     /// The fuel that the loop charges for the entry of the packet function. `None` if the function charges for its entry
@@ -77,10 +115,79 @@ impl LoopCharges {
 
     /// Writes code that replaces the address of a packet's descriptor on the stack by the allowance for the packet's length.
     fn write_length_allowance(&self, body: &mut MeteredBody) {
-        let field = MemArg { offset: CAP_LEN, align: 2, target: MemArgTarget::Memory(0), ordering: None };
-        let mut code = body.code.instructions();
-        code.i64_load32_u(field).i64_const(self.per_kib()).i64_mul().i64_const(KIB_SHIFT).i64_shr_u();
+        write_amount_by_length(body, self.per_kib());
     }
+
+    /// Writes the code before the call for an event, whose address is in a local: sets the event's allowance, and charges for
+    /// the host's work.
+    fn begin_event(&self, body: &mut MeteredBody, cost: Linear) {
+        let limit = |amount: u64| amount.min(1 << 30).cast_signed();
+        body.code.instructions().i64_const(self.event_allowance.constant.cast_signed());
+        if self.event_allowance.per_kib > 0 {
+            body.code.instructions().local_get(EVENT);
+            write_amount_by_length(body, limit(self.event_allowance.per_kib));
+            body.code.instructions().i64_add();
+        }
+        self.meter.set_allowance(body, 0);
+        self.meter.charge(body, |body| {
+            body.code.instructions().local_get(EVENT);
+            write_amount_by_length(body, limit(cost.per_kib));
+            body.code.instructions().i64_const(cost.constant.cast_signed()).i64_add();
+        });
+    }
+
+    /// Writes the code after a call of the module's function in the loop.
+    fn end_call(&self, body: &mut MeteredBody) {
+        if self.meter.reads_poll_page {
+            body.poll();
+        }
+        self.meter.report_excess(body);
+    }
+}
+
+impl StreamLayout {
+    /// Writes the loop over the events of the mask's first packet, or without `has_packet` over those of no packet. The loop
+    /// leaves all replies, combined by OR, on the stack.
+    fn write_events(self, body: &mut MeteredBody, charges: Option<&LoopCharges>, has_packet: bool) {
+        body.code.instructions().i32_const(0).local_set(REPLY).i32_const(0).local_set(REPLIES);
+        body.code.instructions().block(BlockType::Empty);
+        if has_packet {
+            // Most packets that are no TCP packets cost no call of the host.
+            write_descriptor_address(body);
+            body.code.instructions().local_tee(EVENT).i32_load(field_at(FLAGS));
+            body.code.instructions().local_get(EVENT).i32_load(field_at(INNER_FLAGS)).i32_or();
+            body.code.instructions().i32_const(flag::TCP.cast_signed()).i32_and().i32_eqz().br_if(0);
+        }
+        body.code.instructions().loop_(BlockType::Empty);
+        if has_packet {
+            write_descriptor_address(body);
+        } else {
+            body.code.instructions().i32_const(0);
+        }
+        body.code.instructions().local_get(REPLY).call(self.next_event).local_tee(EVENT);
+        body.code.instructions().i32_eqz().br_if(1);
+        if let Some(charges) = charges {
+            charges.begin_event(body, self.event_cost);
+        }
+        body.code.instructions().local_get(EVENT).call(self.function).local_tee(REPLY);
+        body.code.instructions().local_get(REPLIES).i32_or().local_set(REPLIES);
+        if let Some(charges) = charges {
+            charges.end_call(body);
+        }
+        body.code.instructions().br(0).end().end().local_get(REPLIES);
+    }
+}
+
+/// Writes code that replaces the address of a descriptor or an event on the stack by an amount of `per_kib` for each 1024
+/// of its bytes.
+fn write_amount_by_length(body: &mut MeteredBody, per_kib: i64) {
+    let mut code = body.code.instructions();
+    code.i64_load32_u(field_at(CAP_LEN)).i64_const(per_kib).i64_mul().i64_const(KIB_SHIFT).i64_shr_u();
+}
+
+/// Returns the place of a field of 4 bytes in a descriptor.
+const fn field_at(offset: u64) -> MemArg {
+    MemArg { offset, align: 2, target: MemArgTarget::Memory(0), ordering: None }
 }
 
 /// Writes code that leaves on the stack the address of the descriptor of the mask's first packet.
@@ -100,12 +207,52 @@ impl BatchLayout {
     /// Builds a batch function that calls the packet function for each packet of the mask, in order, and returns the
     /// mask of packets to drop.
     pub(crate) fn packet_loop(self, charges: Option<&LoopCharges>) -> MeteredBody {
-        let locals = charges.map(LoopCharges::locals).unwrap_or_default();
-        let mut body = MeteredBody::new(locals, Scratch::after(LOCALS));
+        let mut body = match self.streams {
+            Some(_) => Self::body_with_events(charges),
+            None => {
+                let locals = charges.map(LoopCharges::locals).unwrap_or_default();
+                MeteredBody::new(locals, Scratch::after(LOCALS))
+            }
+        };
         self.begin_loop(&mut body, charges);
-        write_descriptor_address(&mut body);
-        body.code.instructions().call(self.entry_function);
+        if self.has_packet_function {
+            write_descriptor_address(&mut body);
+            body.code.instructions().call(self.entry_function);
+        } else {
+            body.code.instructions().i32_const(0);
+        }
+        if let Some(streams) = self.streams {
+            // The verdict of the packet function stays below on the stack.
+            if let Some(charges) = charges {
+                charges.end_call(&mut body);
+            }
+            streams.write_events(&mut body, charges, true);
+            body.code.instructions().i32_const(reply::DROP).i32_and().i32_or();
+        }
         self.end_loop(&mut body, charges);
+        body
+    }
+
+    /// Begins a function with the loop over events, which charges for them.
+    fn body_with_events(charges: Option<&LoopCharges>) -> MeteredBody {
+        let mut locals = vec![(EVENT_LOCALS, ValType::I32)];
+        if charges.is_some() {
+            locals.extend(Scratch::TYPES);
+        }
+        MeteredBody::new(locals, Scratch::after(LOCALS + EVENT_LOCALS))
+    }
+
+    /// Builds the function that gives events of TCP streams without a packet: of streams that have timed out, or at the end. It
+    /// has the type of the batch function, and the arguments have no meaning.
+    pub(crate) fn event_loop(self, charges: Option<&LoopCharges>) -> MeteredBody {
+        let mut body = Self::body_with_events(charges);
+        body.code.instructions().i64_const(0).global_set(self.drops_global);
+        body.code.instructions().i64_const(0).global_set(self.rest_global);
+        if let Some(streams) = self.streams {
+            streams.write_events(&mut body, charges, false);
+            body.code.instructions().drop();
+        }
+        body.code.instructions().i64_const(0).end();
         body
     }
 

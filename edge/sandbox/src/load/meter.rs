@@ -200,7 +200,7 @@ impl FuelMeter {
     }
 
     /// Writes a charge: subtracts from the allowance the i64 that the code of `amount` leaves on the stack.
-    fn charge(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
+    pub(crate) fn charge(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
         let fuel = body.scratch.fuel;
         if body.has_fuel_local {
             body.code.instructions().local_get(fuel);

@@ -20,7 +20,7 @@
 //! - The declared maximum is removed from the memory's type. With a maximum of 1 GiB or less the compiler would assume that
 //!   accesses above it trap, and packets are mapped there. The host enforces the module's ceiling when memory grows.
 
-use crate::load::batch::{BatchLayout, LoopCharges};
+use crate::load::batch::{BatchLayout, LoopCharges, StreamLayout};
 use crate::load::copy;
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, OnExhausted, Scratch, SliceGlobals};
 use crate::load::writer::FunctionWriter;
@@ -57,9 +57,16 @@ pub(crate) const LIMIT: &str = "limit";
 /// suspended. The argument is the counter, which is below zero; the result is the new counter.
 pub(crate) const SUSPEND: &str = "suspend";
 
+/// The name of the host function that gives the next event of a TCP stream. The first argument is the address of a packet's
+/// descriptor, or 0 for events without a packet. The second one is the module's reply to the event before; 0 if there was
+/// none. The result is the event's address, or 0 for no further event.
+pub(crate) const NEXT_EVENT: &str = "next_event";
+
 // The exports that the pass adds. The prefix `weir_` is reserved, so modules cannot have exports of these names.
 /// The export of the batch function.
 pub(crate) const RUN: &str = "weir_run";
+/// The export of the function that gives events of TCP streams without a packet.
+pub(crate) const RUN_EVENTS: &str = "weir_run_events";
 /// The export of the global with the mask of remaining packets.
 pub(crate) const REST: &str = "weir_rest";
 /// The export of the global with the mask of packets to drop.
@@ -237,7 +244,16 @@ impl<'a> RewritePass<'a> {
     /// Returns the new index of a function of the module, for direct calls. Functions after the module's imports move by one
     /// if the loader adds an import there.
     pub(crate) fn direct_index(&self, index: u32) -> u32 {
-        if index < self.imported_count() { index } else { index + u32::from(self.meter.is_some()) }
+        if index < self.imported_count() { index } else { index + self.added_imports() }
+    }
+
+    /// Returns the number of imports that the loader adds: the meter's host function, and the one for events of TCP streams.
+    fn added_imports(&self) -> u32 {
+        u32::from(self.meter.is_some()) + u32::from(self.has_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        self.task.facts.stream_function.is_some()
     }
 
     /// Returns the index of the first function that the loader adds.
@@ -250,7 +266,8 @@ impl<'a> RewritePass<'a> {
     pub(crate) fn is_in_loop(&self, index: u32) -> bool {
         let facts = self.task.facts;
         let is_entry = facts.entry() == EntryKind::Packet && index == facts.entry_function;
-        is_entry && self.task.plan.function(index).is_some_and(|entry| !entry.is_called)
+        let is_called_twice = self.has_streams();
+        is_entry && !is_called_twice && self.task.plan.function(index).is_some_and(|entry| !entry.is_called)
     }
 
     /// Returns whether the loader adds a function that processes a batch.
@@ -259,6 +276,7 @@ impl<'a> RewritePass<'a> {
         match self.task.facts.entry() {
             EntryKind::Packet => !self.is_in_loop(entry),
             EntryKind::Batch => self.meter.is_some(),
+            EntryKind::Stream => true,
         }
     }
 
@@ -321,7 +339,8 @@ impl<'a> RewritePass<'a> {
     /// Returns the index of the first entry wrapper, a function that sets the allowance of an entry point. The module gets
     /// [`Self::entry_count`] wrappers.
     fn first_entry_wrapper(&self) -> u32 {
-        self.first_added_function() + u32::from(self.adds_batch_function())
+        let added = u32::from(self.adds_batch_function()) + u32::from(self.has_streams());
+        self.first_added_function() + added
     }
 
     /// Returns the number of entry wrappers.
@@ -351,7 +370,18 @@ impl<'a> RewritePass<'a> {
     /// Returns the indices that the batch function uses.
     pub(crate) fn batch_layout(&self) -> BatchLayout {
         let entry_function = self.direct_index(self.task.facts.entry_function);
-        BatchLayout { entry_function, rest_global: self.rest_global(), drops_global: self.drops_global() }
+        let streams = self.task.facts.stream_function.map(|function| StreamLayout {
+            next_event: self.imported_count() + u32::from(self.meter.is_some()),
+            function: self.direct_index(function),
+            event_cost: self.task.costs.stream_event_bound(),
+        });
+        BatchLayout {
+            entry_function,
+            rest_global: self.rest_global(),
+            drops_global: self.drops_global(),
+            has_packet_function: self.task.facts.entry() != EntryKind::Stream,
+            streams,
+        }
     }
 
     /// Returns the charges of the batch function; `None` if no charges are made.
@@ -363,6 +393,7 @@ impl<'a> RewritePass<'a> {
         Some(LoopCharges {
             meter,
             packet_allowance,
+            event_allowance: self.allowance(EntryPoint::Stream),
             batch_factor,
             entry_charge,
             has_only_entry_charge: entry.has_only_entry_charge,
@@ -500,6 +531,9 @@ impl RewritePass<'_> {
             Some(_) => types.ty().function([], []),
             None => {}
         }
+        if self.has_streams() {
+            types.ty().function([ValType::I32; 2], [ValType::I32]);
+        }
         Ok(types)
     }
 
@@ -519,6 +553,10 @@ impl RewritePass<'_> {
             let name = if self.task.checks.has_suspendable_calls() { SUSPEND } else { LIMIT };
             imports.import(host::MODULE, name, ty);
         }
+        if self.has_streams() {
+            let place = 2 + functions_with_packet_mask().count() + usize::from(self.meter.is_some());
+            imports.import(host::MODULE, NEXT_EVENT, EntityType::Function(self.added_type(place)));
+        }
         imports
     }
 
@@ -528,6 +566,9 @@ impl RewritePass<'_> {
             functions.function(if self.is_in_loop(index) { self.added_type(0) } else { self.type_of(index) });
         }
         if self.adds_batch_function() {
+            functions.function(self.added_type(0));
+        }
+        if self.has_streams() {
             functions.function(self.added_type(0));
         }
         for (_, index) in self.meter.iter().flat_map(|_| &self.task.plan.entries) {
@@ -579,6 +620,10 @@ impl RewritePass<'_> {
             self.direct_index(facts.entry_function)
         };
         exports.export(RUN, ExportKind::Func, run);
+        if self.has_streams() {
+            let after_batch = u32::from(self.adds_batch_function());
+            exports.export(RUN_EVENTS, ExportKind::Func, self.first_added_function() + after_batch);
+        }
         for (place, (entry, index)) in (self.first_entry_wrapper()..).zip(&self.task.plan.entries) {
             let index = if self.meter.is_some() { place } else { self.direct_index(*index) };
             exports.export(&export_name(*entry), ExportKind::Func, index);
@@ -615,6 +660,9 @@ impl RewritePass<'_> {
         let mut added = Vec::new();
         if self.adds_batch_function() {
             added.push(self.batch_function());
+        }
+        if self.has_streams() {
+            added.push(self.batch_layout().event_loop(self.loop_charges().as_ref()));
         }
         if let Some(meter) = self.meter {
             added.extend(

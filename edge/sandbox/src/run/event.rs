@@ -99,7 +99,7 @@ impl ModuleEvent {
                 Some(Self::Answer { ticket: first, status: second_as_u32.ok()?.cast_signed() })
             }
             EntryPoint::StartFunction | EntryPoint::Initialize | EntryPoint::Start => None,
-            EntryPoint::Packet | EntryPoint::Batch | EntryPoint::Tick => None,
+            EntryPoint::Packet | EntryPoint::Batch | EntryPoint::Stream | EntryPoint::Tick => None,
             EntryPoint::Lost | EntryPoint::Stop => None,
         }
     }

@@ -59,14 +59,14 @@ pub(crate) struct FunctionIndices {
     pub(crate) imported: u32,
     /// The number of the module's own and imported functions. The loader's functions come after them.
     pub(crate) functions: u32,
-    /// True if the loader imports a function between the module's imports and its own functions.
-    pub(crate) is_shifted: bool,
+    /// The number of functions that the loader imports between the module's imports and its own functions.
+    pub(crate) added: u32,
 }
 
 impl FunctionIndices {
     /// Returns a function's index in the module before it was rewritten.
     fn original_index(self, index: u32) -> u32 {
-        index - u32::from(self.is_shifted && index > self.imported)
+        if index < self.imported { index } else { index.saturating_sub(self.added).max(self.imported) }
     }
 
     /// Returns true if a function belongs to the module, and was not added by the loader.

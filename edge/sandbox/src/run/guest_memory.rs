@@ -124,8 +124,11 @@ impl GuestMemory<'_> {
     fn shared_place<'p>(&self, start: usize, len: usize) -> Result<Place<'p>, FaultKind> {
         let from = self.host.private.base.addr() + start;
         let is_inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
-        let HostState { packets, descriptors, tables, .. } = &*self.host;
-        let is_readable = is_inside(packets) || is_inside(descriptors) || tables.iter().any(is_inside);
+        let HostState { packets, descriptors, tables, stream_window, .. } = &*self.host;
+        let is_readable = is_inside(packets)
+            || is_inside(descriptors)
+            || is_inside(stream_window)
+            || tables.iter().any(is_inside);
         // The limit bounds the time of the host function, and the size of the copy.
         if !is_readable || len > limit::HOST_READ_BYTES as usize {
             return Err(FaultKind::WildPointer { function: self.function.name() });
@@ -199,17 +202,7 @@ impl GuestMemory<'_> {
     #[inline]
     pub(crate) fn batch_descriptor<'d>(&self, address: u32) -> Result<&'d Descriptor, FaultKind> {
         let wild = FaultKind::WildPointer { function: self.function.name() };
-        let start = address as usize;
-        let from = self.host.private.base.addr() + start;
-        let area = &self.host.descriptors;
-        if from < area.start || from + DESCRIPTOR_BYTES > area.end || !start.is_multiple_of(DESCRIPTOR_BYTES)
-        {
-            return Err(wild);
-        }
-        // SAFETY: inside the mapped descriptors by this check, and aligned, because areas are page-aligned. Any bytes are a
-        // valid descriptor. `packet_at` has found that the descriptor belongs to the batch of the call, so nothing writes
-        // it until the call ends, and host functions use the reference only until they return.
-        Ok(unsafe { &*self.host.private.base.add(start).cast_const().cast::<Descriptor>() })
+        packet_descriptor(self.host, address).ok_or(wild)
     }
 
     /// Calls `act` with a copy of shared bytes.
@@ -269,6 +262,36 @@ impl GuestMemory<'_> {
         // SAFETY: the rest of the text is readable.
         Ok(unsafe { self.with_copy(from, len - skipped, find) })
     }
+}
+
+/// Returns the descriptor at a guest address, in place; `None` if there is none. The descriptor must be that of a packet of
+/// the current batch, whose block is in use during the call, so that it does not change.
+#[inline]
+pub(crate) fn packet_descriptor<'d>(host: &HostState, address: u32) -> Option<&'d Descriptor> {
+    let start = address as usize;
+    let from = host.private.base.addr() + start;
+    let area = &host.descriptors;
+    if from < area.start || from + DESCRIPTOR_BYTES > area.end || !start.is_multiple_of(DESCRIPTOR_BYTES) {
+        return None;
+    }
+    // SAFETY: inside the mapped descriptors by this check, and aligned, because areas are page-aligned. Any bytes are a
+    // valid descriptor. It belongs to the batch of the call, so nothing writes it until the call ends, and host functions
+    // use the reference only until they return.
+    Some(unsafe { &*host.private.base.add(start).cast_const().cast::<Descriptor>() })
+}
+
+/// Copies bytes of packets from a guest address on. Each byte is read once, because other processes can change it. Returns
+/// false if the bytes are not wholly inside the mapped packets.
+#[inline]
+pub(crate) fn read_packet(host: &HostState, address: u32, out: &mut [u8]) -> bool {
+    let from = host.private.base.addr() + address as usize;
+    if from < host.packets.start || from.saturating_add(out.len()) > host.packets.end {
+        return false;
+    }
+    // SAFETY: inside the packets that this module's `Instance` has mapped readable in its reserved address range, which has
+    // the provenance of the private memory; `out` is memory of the host.
+    unsafe { copy_once(host.private.base.add(address as usize), out.as_mut_ptr(), out.len()) };
+    true
 }
 
 /// Calls `act` with the bytes of one range, as [`GuestMemory::bytes`] does.

@@ -12,6 +12,7 @@ use crate::run::patching::{Patch, patch};
 use crate::run::pattern::{PatternError, Patterns};
 use crate::run::rights::WriteRights;
 use crate::run::slice::{self, CallCounter, SliceState};
+use crate::run::streams::{self, InstanceStreams};
 use crate::run::table::{TablePublisher, publish};
 use sha1::Sha1;
 use sha2::Sha256;
@@ -61,6 +62,10 @@ pub(crate) struct HostState {
     pub(crate) descriptors: Range<usize>,
     /// The host addresses of the mapped tables, by their index in the manifest.
     pub(crate) tables: Vec<Range<usize>>,
+    /// The TCP streams, if the module follows them.
+    pub(crate) streams: Option<Box<InstanceStreams>>,
+    /// The host addresses at which the module sees the events of TCP streams.
+    pub(crate) stream_window: Range<usize>,
     /// A buffer for copies of packets, descriptors and tables.
     pub(crate) scratch: Vec<u8>,
     pub(crate) phase: HostPhase,
@@ -153,6 +158,8 @@ impl HostState {
             has_fixed_packets: false,
             descriptors: 0..0,
             tables: Vec::new(),
+            streams: None,
+            stream_window: 0..0,
             scratch: Vec::new(),
             phase: HostPhase::Start,
             records: Records::default(),
@@ -185,6 +192,14 @@ impl HostState {
         self.patch_counts = [0; BATCH_PACKETS];
         self.string_bytes = 0;
         self.exceeded_at_mask = None;
+        if let Some(streams) = &mut self.streams {
+            streams.begin_call();
+        }
+    }
+
+    /// Returns the memory of the TCP streams.
+    pub(crate) fn stream_memory(&self) -> Bytes {
+        self.admitted.tcp().map_or(Bytes(0), |tcp| tcp.config.memory())
     }
 
     /// Counts a suspendable call as over its limit. `rest` is the mask of remaining packets, by which each packet is counted
@@ -262,8 +277,9 @@ impl ResourceLimiter for HostState {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        // The memory of kept packets counts as the module's memory.
-        let wanted = Bytes((desired as u64).saturating_add(self.kept.bytes().0));
+        // The memory of kept packets and of TCP streams counts as the module's memory.
+        let others = self.kept.bytes().0.saturating_add(self.stream_memory().0);
+        let wanted = Bytes((desired as u64).saturating_add(others));
         if wanted > self.admitted.memory() {
             return Ok(false);
         }
@@ -355,6 +371,7 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, HostState>, (counter,): (i64,)| {
         Box::new(slice::handle_used_up_counter(caller, counter))
     })?;
+    streams::define(linker)?;
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 

@@ -12,6 +12,7 @@ use crate::run::interrupt::CodeMap;
 use crate::run::patching::Patch;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
 use crate::run::space::{Area, map_areas, release_pages};
+use crate::run::streams::InstanceStreams;
 use crate::run::strikes::StrikeCounter;
 use crate::run::suspend::{Call, SuspendedCall, poll_ready};
 use crate::watchdog::{OverrunAction, WatchedSandbox};
@@ -24,6 +25,7 @@ use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{CostTable, EntryPoint};
 use weir_units::{Bytes, Timestamp};
+use weir_wire::stream::{StreamLayer, TcpStreamCounters};
 use {
     weir_admission::{Admitted, EntryKind},
     weir_session::{HeldMemory, Records},
@@ -87,6 +89,8 @@ pub enum During {
     Packet(u32),
     /// `weir_tick`.
     Tick,
+    /// `weir_stream`, for events of TCP streams without a packet.
+    StreamEvents,
     /// `weir_stop`.
     Stop,
     /// `weir_lost`, which tells the module about an aborted call.
@@ -148,6 +152,8 @@ pub(crate) struct Wasm {
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
+    /// The loop over events of TCP streams without a packet.
+    pub(crate) events: Option<TypedFunc<(i32, i64), i64>>,
     pub(crate) event_handlers: EventHandlers,
     /// The meter's counter, if the module is charged.
     fuel: Option<Global>,
@@ -221,7 +227,7 @@ impl Instance {
         // The initial tables are not stored in the context, because the instance would keep them after their replacement.
         let tables = std::mem::take(&mut context.tables);
         if let Some(reservation) = &context.memory {
-            let wanted = module.admitted.info().memory;
+            let wanted = Bytes(module.admitted.info().memory.0.saturating_add(host.stream_memory().0));
             host.held_memory = Some(
                 HeldMemory::take(reservation, wanted)
                     .ok_or_else(|| LoadError::Memory { wanted, left: reservation.state().left() })?,
@@ -289,6 +295,13 @@ impl Instance {
         // instructions of the module, which do not run during a host function.
         host.private = unsafe { PrivateMemory::new(this.base, private) };
         host.counter = wasm.counter;
+        if let Some(settings) = module.admitted.tcp() {
+            // SAFETY: `base` is the space of the store, which is live, and this is its only window.
+            let (streams, window) = unsafe { InstanceStreams::new(settings, this.base) }
+                .map_err(|error| LoadError::Sandbox(format!("its TCP streams: {error}")))?;
+            host.streams = Some(Box::new(streams));
+            host.stream_window = window;
+        }
         this.watch = Some(watch);
         this.store = Some(store);
         this.wasm = Some(wasm);
@@ -616,7 +629,22 @@ impl Instance {
         self.start_failed || self.strike_counter.has_ended()
     }
 
-    /// Returns the size of the private memory.
+    /// Returns the layer of the packets whose flows the module follows.
+    pub fn layer(&self) -> StreamLayer {
+        self.host().map_or(StreamLayer::Outer, |host| host.admitted.layer())
+    }
+
+    /// Returns true if the module follows TCP streams.
+    pub fn has_streams(&self) -> bool {
+        self.wasm.as_ref().is_some_and(|wasm| wasm.events.is_some())
+    }
+
+    /// Returns the counters of the TCP streams; all 0 for a module without streams.
+    pub fn stream_counters(&self) -> TcpStreamCounters {
+        self.view().streams
+    }
+
+    /// Returns the size of the private memory and of the TCP streams.
     pub fn memory(&self) -> Bytes {
         Bytes(self.view().memory as u64)
     }
@@ -626,7 +654,9 @@ impl Instance {
         let Some(store) = &self.store else { return lock(&self.slice).view };
         let host = store.data();
         SandboxView {
-            memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
+            memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store))
+                + usize::try_from(host.stream_memory().0).unwrap_or(usize::MAX),
+            streams: host.streams.as_ref().map(|streams| streams.counters()).unwrap_or_default(),
             records_dropped: host.records_dropped,
             records_discarded: host.records_discarded,
             frames_dropped: host.outgoing.dropped,
@@ -719,13 +749,17 @@ impl Wasm {
             tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
             stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
             lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
+            events: facts
+                .stream_function
+                .map(|_| instance.get_typed_func(&mut *store, rewrite::RUN_EVENTS))
+                .transpose()?,
             event_handlers: EventHandlers::find(instance, store, facts)?,
             fuel,
             counter,
             rest,
             drops,
             stack,
-            has_packet_function: facts.entry() == EntryKind::Packet,
+            has_packet_function: facts.entry() != EntryKind::Batch,
         })
     }
 }

@@ -235,7 +235,8 @@ pub(crate) fn keep(
     // module's own limit of memory.
     let added = host.kept.added_bytes(&pinned);
     let pieces = host.kept.packets_by_piece.len() as u64 + added.0 / pinned.piece_size.0.max(1);
-    let memory = private.saturating_add(host.kept.bytes.0).saturating_add(added.0);
+    let others = host.kept.bytes.0.saturating_add(host.stream_memory().0);
+    let memory = private.saturating_add(others).saturating_add(added.0);
     if pieces > u64::from(pinned.pieces_max / 2) || memory > host.admitted.memory().0 {
         return Ok(code::FULL);
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use wasmtime::{AsContextMut, Caller, Global, Instance, Val};
 use weir_units::Bytes;
+use weir_wire::stream::TcpStreamCounters;
 
 /// The fuel or time that a call may use before it is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,7 @@ pub(crate) struct SandboxView {
     pub(crate) frames_dropped: u64,
     pub(crate) kept: Bytes,
     pub(crate) log_dropped: u64,
+    pub(crate) streams: TcpStreamCounters,
 }
 
 pub(crate) fn lock(shared: &Mutex<SliceState>) -> MutexGuard<'_, SliceState> {
@@ -236,7 +238,8 @@ impl SandboxView {
     fn read(caller: &Caller<'_, HostState>) -> Self {
         let host = caller.data();
         Self {
-            memory: host.private.len(),
+            memory: host.private.len() + usize::try_from(host.stream_memory().0).unwrap_or(usize::MAX),
+            streams: host.streams.as_ref().map(|streams| streams.counters()).unwrap_or_default(),
             records_dropped: host.records_dropped,
             records_discarded: host.records_discarded,
             frames_dropped: host.outgoing.dropped,

@@ -12,7 +12,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use weir_abi::{
-    ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, TABLES_BASE, TABLES_MAX,
+    ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, STREAMS_BASE, STREAMS_WINDOW,
+    TABLES_BASE, TABLES_MAX,
 };
 use weir_os::memory::page_bytes;
 
@@ -28,7 +29,8 @@ const POLL_BYTES: usize = 65_536;
 const _: () = assert!(PRIVATE_MAX <= POLL_PAGE && POLL_PAGE as usize + POLL_BYTES <= ARENA_BASE as usize);
 const _: () = assert!(ARENA_BASE as u64 + ARENA_MAX as u64 <= TABLES_BASE as u64);
 const _: () = assert!(TABLES_BASE as u64 + TABLES_MAX as u64 <= DESCRIPTORS_BASE as u64);
-const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERVED as u64);
+const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= STREAMS_BASE as u64);
+const _: () = assert!(STREAMS_BASE as u64 + STREAMS_WINDOW as u64 <= RESERVED as u64);
 
 /// A file or memfd, or part of one, that a sandbox maps read-only.
 #[derive(Clone, Copy, Debug)]
@@ -271,6 +273,35 @@ pub(crate) unsafe fn map_areas(
     }
     *mapped = at.addr()..at.addr() + len;
     Ok(())
+}
+
+/// Maps shared memory of this process read-only into a space, at a guest address above all areas. Returns its host
+/// addresses there.
+///
+/// # Safety
+/// `base` is the beginning of a live space, in which nothing is mapped from `guest` on for `len` bytes. `memory` is a
+/// shared anonymous mapping of `len` bytes, a multiple of the page size.
+pub(crate) unsafe fn move_into_space(
+    base: *mut u8,
+    guest: u32,
+    memory: *mut u8,
+    len: usize,
+) -> io::Result<Range<usize>> {
+    // SAFETY: the address is inside the reservation, by this function's contract.
+    let at = unsafe { base.add(guest as usize) };
+    // SAFETY: an old size of 0 makes a second mapping of the same shared memory (mremap(2)). It replaces a part of the
+    // reservation that holds nothing.
+    let mapped = unsafe {
+        libc::mremap(memory.cast(), 0, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, at.cast::<libc::c_void>())
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the range is the mapping above. No code of the sandbox runs before this function returns.
+    if unsafe { libc::mprotect(mapped, len, libc::PROT_READ) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(at.addr()..at.addr() + len)
 }
 
 /// Gives back the pages of a part of an area that [`map_areas`] mapped. `mapped` is its host addresses, and `part` is in

@@ -13,6 +13,7 @@ use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState};
 use crate::run::instance::{BatchInput, During, Instance, Wasm, overrun_error};
 use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
+use crate::run::streams::InstanceStreams;
 use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -35,6 +36,15 @@ pub enum Call {
         /// The number of elapsed periods.
         periods: u64,
         /// Index in the block of the packet after the tick.
+        before: u32,
+    },
+    /// The search for TCP streams that have timed out, with the events of their ends. For a module that follows streams.
+    Sweep {
+        /// Packet time.
+        now: Timestamp,
+        /// The number of elapsed periods of [`TcpStreams::sweep_period`](weir_wire::stream::TcpStreams::sweep_period).
+        periods: u64,
+        /// Index in the block of the packet after the sweep.
         before: u32,
     },
     /// The stop, as [`Instance::stop`].
@@ -78,6 +88,7 @@ impl CallProgress {
             Call::Start => Invocation::Start(index),
             Call::Batch(batch) => Invocation::Batch(BatchInput { mask: self.mask, ..batch }),
             Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
+            Call::Sweep { before, .. } => Invocation::StreamEvents { before },
             Call::Stop { now } => Invocation::Stop { now },
             Call::Event(event) => Invocation::Event(event),
         }
@@ -103,6 +114,10 @@ enum Invocation {
         periods: u64,
         before: u32,
     },
+    /// Events of TCP streams without a packet.
+    StreamEvents {
+        before: u32,
+    },
     Stop {
         now: Timestamp,
     },
@@ -121,7 +136,9 @@ impl Invocation {
             Self::Batch(BatchInput { descriptors, first, mask }) => {
                 HostPhase::Batch { descriptors, first, mask, has_packet_function }
             }
-            Self::Tick { before, .. } | Self::Lost { before, .. } => HostPhase::Periodic { before },
+            Self::Tick { before, .. } | Self::Lost { before, .. } | Self::StreamEvents { before } => {
+                HostPhase::Periodic { before }
+            }
             Self::Stop { .. } | Self::Event(_) => HostPhase::Periodic { before: 0 },
         }
     }
@@ -131,6 +148,7 @@ impl Invocation {
             Self::Start(_) => During::Start,
             Self::Batch(batch) => During::Packet(batch.first),
             Self::Tick { .. } => During::Tick,
+            Self::StreamEvents { .. } => During::StreamEvents,
             Self::Stop { .. } => During::Stop,
             Self::Lost { .. } => During::Lost,
             Self::Event(event) => During::Event(event.entry()),
@@ -230,6 +248,10 @@ impl Wasm {
                 let tick = self.tick.as_ref()?;
                 method()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), no_value)
             }
+            Invocation::StreamEvents { .. } => {
+                let events = self.events.as_ref()?;
+                method()?.call(events, (0, 0), |_| Ok(0))
+            }
             Invocation::Stop { now } => {
                 let stop = self.stop.as_ref()?;
                 method()?.call(stop, now.0.cast_signed(), no_value)
@@ -288,7 +310,9 @@ impl Instance {
         match call {
             Call::Batch(batch) => self.begin_batch(batch, budget),
             Call::Tick { now, periods, before } => self.begin_tick(now, periods, before, budget),
-            Call::Start | Call::Stop { .. } | Call::Event(_) => self.begin_call(call, budget),
+            Call::Start | Call::Sweep { .. } | Call::Stop { .. } | Call::Event(_) => {
+                self.begin_call(call, budget)
+            }
         }
     }
 
@@ -310,10 +334,19 @@ impl Instance {
         }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
         let mut progress = CallProgress { mask, drops: 0, functions_called: 0 };
-        if let Call::Stop { .. } = call
-            && !self.is_complete(call, &progress)
-        {
-            self.begin_block();
+        match call {
+            Call::Sweep { now, periods, .. } if !self.has_ended() => {
+                self.with_streams(|streams| streams.sweep(now, periods));
+            }
+            Call::Stop { now } => {
+                if !self.has_ended() {
+                    self.with_streams(|streams| streams.stop(now));
+                }
+                if !self.is_complete(call, &progress) {
+                    self.begin_block();
+                }
+            }
+            _ => {}
         }
         if self.checks.has_suspendable_calls() {
             return self.run_task(SuspendedCall { call, progress, active: None }, budget);
@@ -323,7 +356,7 @@ impl Instance {
                 self.report_loss(loss, &mut progress);
                 continue;
             }
-            let invocation = progress.next(call);
+            let invocation = self.stream_events(call).unwrap_or_else(|| progress.next(call));
             let Some(result) = self.call_to_completion(invocation) else { break };
             self.process_result(&mut progress, invocation, result);
         }
@@ -448,7 +481,7 @@ impl Instance {
                 self.count_exceeded(batch.mask.count_ones());
             }
             Call::Tick { .. } | Call::Event(_) if progress.functions_called > 0 => self.count_exceeded(1),
-            Call::Tick { .. } | Call::Stop { .. } | Call::Event(_) => {}
+            Call::Tick { .. } | Call::Sweep { .. } | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.has_ended() {
             self.release_kept();
@@ -463,7 +496,11 @@ impl Instance {
             Call::Start => self.is_terminated() || progress.functions_called >= wasm.starts.len(),
             Call::Batch(_) => progress.mask == 0 || self.has_ended(),
             Call::Tick { .. } => progress.functions_called > 0 || wasm.tick.is_none() || self.has_ended(),
-            Call::Stop { .. } => self.is_terminated() || progress.functions_called > 0 || wasm.stop.is_none(),
+            Call::Sweep { .. } => self.has_ended() || !self.has_stream_events(),
+            Call::Stop { .. } => {
+                let is_stopped = progress.functions_called > 0 || wasm.stop.is_none();
+                self.is_terminated() || (is_stopped && !self.has_stream_events())
+            }
             Call::Event(event) => {
                 self.has_ended() || progress.functions_called > 0 || !wasm.event_handlers.has(event)
             }
@@ -476,7 +513,30 @@ impl Instance {
         if self.is_complete(call, progress) {
             return None;
         }
-        Some(self.take_unreported_loss(call, progress).unwrap_or_else(|| progress.next(call)))
+        let loss = self.take_unreported_loss(call, progress);
+        Some(loss.or_else(|| self.stream_events(call)).unwrap_or_else(|| progress.next(call)))
+    }
+
+    /// Returns the call for the next events of TCP streams without a packet, if there are any. At the stop they come before
+    /// `weir_stop`.
+    #[inline(always)]
+    fn stream_events(&self, call: Call) -> Option<Invocation> {
+        let before = match call {
+            Call::Sweep { before, .. } => before,
+            Call::Stop { .. } => 0,
+            Call::Start | Call::Batch(_) | Call::Tick { .. } | Call::Event(_) => return None,
+        };
+        self.has_stream_events().then_some(Invocation::StreamEvents { before })
+    }
+
+    fn has_stream_events(&self) -> bool {
+        self.host().and_then(|host| host.streams.as_ref()).is_some_and(|streams| streams.has_events())
+    }
+
+    fn with_streams(&mut self, act: impl FnOnce(&mut InstanceStreams)) {
+        if let Some(streams) = self.host_mut().and_then(|host| host.streams.as_mut()) {
+            act(streams);
+        }
     }
 
     /// Returns the call of `weir_lost` if the module must be told of a loss first.
@@ -487,7 +547,7 @@ impl Instance {
             let before = match call {
                 Call::Start | Call::Stop { .. } | Call::Event(_) => 0,
                 Call::Batch(batch) => batch.first + progress.mask.trailing_zeros(),
-                Call::Tick { before, .. } => before,
+                Call::Tick { before, .. } | Call::Sweep { before, .. } => before,
             };
             Invocation::Lost { cause, before }
         })

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use weir_abi::BATCH_PACKETS;
+use weir_abi::{BATCH_PACKETS, tunnel};
 use weir_datapath::clock::ClockReading;
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
 use weir_session::Records;
+use weir_wire::stream::StreamLayer;
 
 /// The input of a task.
 #[derive(Debug)]
@@ -35,11 +36,13 @@ struct FlowShares {
 }
 
 impl FlowShares {
-    fn new(block: &Block, parts: u64) -> Self {
+    fn new(block: &Block, layer: StreamLayer, parts: u64) -> Self {
         let batches = block.batch_count();
         let mut masks = vec![0; batches.saturating_mul(usize::try_from(parts).unwrap_or(0))];
         for (i, descriptor) in block.descriptors().iter().enumerate() {
-            let share = descriptor.flow_hash >> (u64::BITS - SHARE_BITS);
+            let is_inner = layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
+            let hash = if is_inner { descriptor.inner_flow_hash } else { descriptor.flow_hash };
+            let share = hash >> (u64::BITS - SHARE_BITS);
             let part = usize::try_from(share * parts / SHARES).unwrap_or(0);
             if let Some(mask) = masks.get_mut(part * batches + i / BATCH_PACKETS) {
                 *mask |= 1 << (i % BATCH_PACKETS);
@@ -58,8 +61,8 @@ pub struct BlockTask {
     pub at: Option<ClockReading>,
     /// A mask of selected packets for each batch; empty if all packets are selected.
     selected: Vec<u64>,
-    /// The packets of each part of the flows, once an instance has needed them.
-    shares: OnceLock<FlowShares>,
+    /// The packets of each part of the flows of a layer, once an instance has needed them: the innermost and the outermost.
+    shares: [OnceLock<FlowShares>; 2],
     outputs: Vec<Mutex<InstanceOutput>>,
     /// The number of instances that have not stored their output.
     pending: AtomicUsize,
@@ -105,7 +108,7 @@ impl BlockTask {
     /// selected.
     pub fn new(input: WorkInput, at: Option<ClockReading>, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
-        let (shares, pending) = (OnceLock::new(), AtomicUsize::new(instances));
+        let (shares, pending) = (Default::default(), AtomicUsize::new(instances));
         Self { input, at, selected, shares, outputs, pending }
     }
 
@@ -124,8 +127,13 @@ impl BlockTask {
 
     /// Returns the mask of the packets of a batch whose flows belong to a part. `parts` is the same in each call: all modules with
     /// several instances have the same number. The masks are found once for all of them.
-    pub fn share(&self, block: &Block, batch: usize, part: u64, parts: u64) -> u64 {
-        let shares = self.shares.get_or_init(|| FlowShares::new(block, parts));
+    pub fn share(&self, block: &Block, batch: usize, layer: StreamLayer, part: u64, parts: u64) -> u64 {
+        let [inner, outer] = &self.shares;
+        let shares = match layer {
+            StreamLayer::Inner => inner,
+            StreamLayer::Outer => outer,
+        };
+        let shares = shares.get_or_init(|| FlowShares::new(block, layer, parts));
         let index = usize::try_from(part).unwrap_or(usize::MAX).saturating_mul(shares.batches);
         shares.masks.get(index.saturating_add(batch)).copied().unwrap_or(0)
     }

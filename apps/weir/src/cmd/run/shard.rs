@@ -7,6 +7,7 @@ use weir_netio::{Block, DescriptorRing};
 use weir_sandbox::{Cycles, During, Incident, Instance};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
+use weir_wire::stream::StreamLayer;
 
 /// A fault of an instance, with the packet's number in the capture.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ impl fmt::Display for PacketFault {
             (During::Packet(_), Some(packet)) => write!(f, "packet {packet}")?,
             (During::Start | During::Packet(_), _) => f.write_str("start")?,
             (During::Tick, _) => f.write_str("tick")?,
+            (During::StreamEvents, _) => f.write_str("weir_stream")?,
             (During::Stop, _) => f.write_str("stop")?,
             (During::Event(entry), _) => f.write_str(entry.name())?,
             (During::Lost, _) => f.write_str("weir_lost")?,
@@ -59,6 +61,8 @@ pub struct Shard {
     part: u64,
     /// The number of instances of the module.
     parts: u64,
+    /// The layer whose flows the instances share.
+    layer: StreamLayer,
 }
 
 impl Shard {
@@ -74,6 +78,7 @@ impl Shard {
             // Every instance logs and emits the same at its start, so only the output of part 0 is kept.
             instance.forget_start();
         }
+        let layer = instance.layer();
         let driver = BatchDriver::new(instance, ring, tick)?;
         let mut shard = Self {
             driver,
@@ -84,6 +89,7 @@ impl Shard {
             seen: 0,
             part,
             parts,
+            layer,
         };
         shard.record_faults(0);
         Ok(shard)
@@ -176,7 +182,7 @@ impl Shard {
             let selected = task.selected(index);
             let mut mask = selected;
             if self.parts > 1 {
-                mask &= task.share(block, index, self.part, self.parts);
+                mask &= task.share(block, index, self.layer, self.part, self.parts);
             }
             if intact_in_batch < batch.count {
                 mask &= (1 << intact_in_batch) - 1;

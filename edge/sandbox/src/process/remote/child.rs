@@ -129,7 +129,7 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
         indices: FunctionIndices {
             imported: to_u32(request.imported)?,
             functions: to_u32(request.functions)?,
-            is_shifted: request.is_shifted,
+            added: to_u32(request.added)?,
         },
         from_cache: false,
     };

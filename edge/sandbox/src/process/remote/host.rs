@@ -160,7 +160,7 @@ impl RemoteInstance {
             is_suspendable,
             imported: indices.imported.into(),
             functions: indices.functions.into(),
-            is_shifted: indices.is_shifted,
+            added: indices.added.into(),
             call_limit: u64::try_from(engine.call_limit().as_nanos()).unwrap_or(u64::MAX),
             code,
         };
@@ -331,7 +331,7 @@ impl RemoteInstance {
         (self.mask, self.first, self.before, self.waited_in_call) = (0, 0, 0, Duration::ZERO);
         match call {
             Call::Batch(batch) => (self.mask, self.first) = (batch.mask, batch.first),
-            Call::Tick { before, .. } => self.before = before,
+            Call::Tick { before, .. } | Call::Sweep { before, .. } => self.before = before,
             Call::Start | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.has_ended {
@@ -525,6 +525,11 @@ impl RemoteInstance {
         let is_unchanged = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
         let event = ModuleEvent::LowMemory { left: state.left() };
         (!is_unchanged && self.admitted.info().entries.has(event.entry())).then_some(event)
+    }
+
+    /// As [`Instance::has_streams`](crate::Instance::has_streams).
+    pub fn has_streams(&self) -> bool {
+        self.admitted.tcp().is_some()
     }
 
     /// As [`Instance::take_unserved`](crate::Instance::take_unserved).

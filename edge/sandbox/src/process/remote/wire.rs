@@ -243,7 +243,7 @@ impl SandboxRequest {
 }
 
 /// The number of a call's kind is, for an event, this number plus the index of the event's entry point.
-const FIRST_EVENT_KIND: u8 = 4;
+const FIRST_EVENT_KIND: u8 = 5;
 
 fn put_call(writer: &mut WireWriter, call: Call) {
     let (kind, values) = match call {
@@ -251,6 +251,7 @@ fn put_call(writer: &mut WireWriter, call: Call) {
         Call::Batch(batch) => (1, [batch.descriptors.into(), batch.mask, batch.first.into()]),
         Call::Tick { now, periods, before } => (2, [now.0, periods, before.into()]),
         Call::Stop { now } => (3, [now.0, 0, 0]),
+        Call::Sweep { now, periods, before } => (4, [now.0, periods, before.into()]),
         Call::Event(event) => {
             let [first, second] = event.arguments_without_length();
             (FIRST_EVENT_KIND + event.entry() as u8, [first, second, 0])
@@ -270,6 +271,7 @@ fn take_call(reader: &mut WireReader<'_>) -> Result<Call, InvalidMessage> {
         1 => Call::Batch(BatchInput { descriptors: to_u32(first)?, mask: second, first: to_u32(third)? }),
         2 => Call::Tick { now: Timestamp(first), periods: second, before: to_u32(third)? },
         3 => Call::Stop { now: Timestamp(first) },
+        4 => Call::Sweep { now: Timestamp(first), periods: second, before: to_u32(third)? },
         kind => {
             let entry_point =
                 kind.checked_sub(FIRST_EVENT_KIND).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
@@ -295,8 +297,8 @@ pub(crate) struct StartRequest {
     pub(crate) imported: u64,
     /// [`FunctionIndices::functions`](crate::run::fault::FunctionIndices) of the code.
     pub(crate) functions: u64,
-    /// [`FunctionIndices::is_shifted`](crate::run::fault::FunctionIndices) of the code.
-    pub(crate) is_shifted: bool,
+    /// [`FunctionIndices::added`](crate::run::fault::FunctionIndices) of the code.
+    pub(crate) added: u64,
     /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
     pub(crate) code: Vec<u8>,
@@ -317,7 +319,7 @@ impl StartRequest {
         writer.flag(self.is_suspendable);
         writer.number(self.imported);
         writer.number(self.functions);
-        writer.flag(self.is_shifted);
+        writer.number(self.added);
         writer.number(self.call_limit);
         writer.bytes(&self.code);
         writer.0
@@ -340,7 +342,7 @@ impl StartRequest {
             is_suspendable: reader.flag()?,
             imported: reader.number()?,
             functions: reader.number()?,
-            is_shifted: reader.flag()?,
+            added: reader.number()?,
             call_limit: reader.number()?,
             code: reader.bytes(len_max)?.to_vec(),
         };

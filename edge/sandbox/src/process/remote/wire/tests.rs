@@ -126,7 +126,7 @@ fn a_valid_report_is_read_unchanged() {
         is_suspendable: true,
         imported: 1,
         functions: 2,
-        is_shifted: true,
+        added: 1,
         call_limit: 3,
         code: vec![4; 1000],
     };

@@ -1,0 +1,1005 @@
+//! The table of streams, and the rules by which a segment changes a stream.
+
+use super::connection::{Connection, Direction, Rank};
+use super::pending::{Pending, RUN_OVERHEAD};
+use super::segment::{NoSegment, tcp};
+use super::{
+    TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEndpoints, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply,
+    TcpSegment, TcpStreamConfig, TcpStreamCounters, state,
+};
+use std::collections::VecDeque;
+use weir_abi::Descriptor;
+use weir_units::{Nanos, Timestamp};
+
+/// The number of streams of a set.
+const WAYS: usize = 8;
+/// The number of parts of the memory for waiting bytes. Each part belongs to an equal range of flow hashes.
+const PARTS: usize = 64;
+/// The number of sweeps after which every set has been searched for streams that are over.
+const SWEEPS: usize = 64;
+/// The time between two sweeps.
+pub(super) const SWEEP_PERIOD: Nanos = Nanos::SECOND;
+/// The time for which bytes wait for earlier ones.
+const HOLE_TIME: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// The farthest that a segment may lie ahead of the next byte, if the receiver's window is not known.
+const AHEAD_MAX: i64 = 16 << 20;
+/// The number of segments of a direction whose bytes are remembered by their hash.
+const REMEMBERED: usize = 4;
+
+/// Returns the memory that a stream takes in the table.
+pub(super) const fn bytes_of_stream(conflicts: bool) -> u64 {
+    let remembered = if conflicts { size_of::<[Remembered; 2]>() } else { 0 };
+    (size_of::<Connection>() + 2 * size_of::<u64>() + remembered) as u64
+}
+
+/// A set of streams: keys and ranks together, so that a packet reads few cache lines.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamSet {
+    /// The flow hash of each stream; 0 for a free place.
+    keys: [u64; WAYS],
+    /// The class of each stream, above the time of its last packet in ns. The least one is evicted first.
+    ranks: [u64; WAYS],
+}
+
+/// Returns the rank of a stream of this class and time.
+const fn rank_of(class: Rank, ts_ns: u64) -> u64 {
+    (class as u64) << 62 | (ts_ns & ((1 << 62) - 1))
+}
+
+/// Hashes of the last segments of a direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Remembered {
+    segments: [(u32, u32, u32); REMEMBERED],
+    next: u8,
+}
+
+/// An event that was not given yet.
+#[derive(Debug)]
+struct Queued {
+    slot: u32,
+    kind: TcpEventKind,
+    direction: u8,
+    /// True if the stream has left its place: its endpoints are in `departed`.
+    is_departed: bool,
+    cause: Option<TcpEndCause>,
+    /// Missing or different bytes.
+    missing: u32,
+    offset: u64,
+    bytes: QueuedBytes,
+}
+
+#[derive(Debug)]
+enum QueuedBytes {
+    None,
+    InPacket { from: u32, len: u32 },
+    Waiting { bytes: Vec<u8>, from: usize },
+}
+
+/// A walk over all sets, or over some of them, that ends streams.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    next_set: usize,
+    end_set: usize,
+    now: u64,
+    cause: TcpEndCause,
+}
+
+/// TCP streams with bounded memory. [`push`](Self::push) takes a segment, after which [`next`](Self::next) gives its
+/// events, until there is none.
+#[derive(Debug)]
+pub struct TcpStreams {
+    config: TcpStreamConfig,
+    sets: Vec<StreamSet>,
+    connections: Vec<Connection>,
+    /// For each stream and direction, if conflicts are reported.
+    remembered: Vec<[Remembered; 2]>,
+    /// The number of bits by which a flow hash is shifted to give a set.
+    shift: u32,
+    /// The memory used in each part for waiting bytes.
+    used: [u64; PARTS],
+    /// The streams with waiting bytes of each part, the oldest first. An entry can be outdated.
+    holders: Vec<VecDeque<u32>>,
+    queue: VecDeque<Queued>,
+    /// The event that was given last: its stream, direction, and whether it has left its place.
+    given: Option<(u32, u8, bool)>,
+    /// The endpoints and state of the stream that made room for another one.
+    departed: (TcpEndpoints, u8),
+    walk: Option<Walk>,
+    /// The part of the sets of the next sweep.
+    next_sweep: usize,
+    now: u64,
+    counters: TcpStreamCounters,
+    /// The buffer of the waiting bytes that were given last.
+    lent: Vec<u8>,
+}
+
+/// The source of a segment's bytes: copies captured bytes of the data, from an offset on, to the end of a buffer.
+pub type ReadPayload<'a> = &'a mut dyn FnMut(u32, u32, &mut Vec<u8>);
+
+impl TcpStreams {
+    /// Makes an empty table. All of its memory but that of waiting bytes is allocated here.
+    pub fn new(config: TcpStreamConfig) -> Self {
+        let capacity = config.capacity() as usize;
+        let sets = capacity / WAYS;
+        let mut connections = Vec::new();
+        connections.resize_with(capacity, Connection::default);
+        Self {
+            config,
+            sets: vec![StreamSet::default(); sets],
+            connections,
+            remembered: if config.conflicts { vec![Default::default(); capacity] } else { Vec::new() },
+            shift: u64::BITS - sets.trailing_zeros(),
+            used: [0; PARTS],
+            holders: vec![VecDeque::new(); PARTS],
+            queue: VecDeque::new(),
+            given: None,
+            departed: (TcpEndpoints::default(), 0),
+            walk: None,
+            next_sweep: 0,
+            now: 0,
+            counters: TcpStreamCounters::default(),
+            lent: Vec::new(),
+        }
+    }
+
+    /// Returns the counters so far.
+    pub fn counters(&self) -> TcpStreamCounters {
+        self.counters
+    }
+
+    /// Returns the period of [`sweep`](Self::sweep).
+    pub const fn sweep_period() -> Nanos {
+        SWEEP_PERIOD
+    }
+
+    /// Counts a TCP packet without a segment that can be used.
+    pub fn count_unusable(&mut self, reason: NoSegment) {
+        self.counters.fragments += u64::from(reason == NoSegment::Fragment);
+    }
+
+    /// Counts a segment that is left out because its checksum is wrong.
+    pub fn count_bad_checksum(&mut self) {
+        self.counters.bad_checksum += 1;
+    }
+
+    /// Returns true if no event is left.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.walk.is_none()
+    }
+
+    /// Fetches the table's entry of a packet into the processor's cache.
+    #[inline]
+    pub fn prepare(&self, descriptor: &Descriptor) -> u64 {
+        self.sets.get(self.set_of(descriptor.flow_hash)).map_or(0, |set| set.ranks[0])
+    }
+
+    #[inline(always)]
+    fn set_of(&self, flow_hash: u64) -> usize {
+        (flow_hash >> self.shift) as usize
+    }
+
+    /// Takes a segment. `read` gives its captured bytes, if they have to wait for earlier ones.
+    pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
+        self.queue.clear();
+        self.given = None;
+        self.now = segment.ts_ns;
+        let key = segment.flow_hash.max(1);
+        let set = self.set_of(segment.flow_hash);
+        let Some((slot, direction)) = self.find(set, key, segment) else {
+            self.push_unknown(set, key, segment, read);
+            return;
+        };
+        let is_syn = segment.flags & tcp::SYN != 0;
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.is_ignored && !is_syn {
+            // The place is kept, so that the stream is not mistaken for a new one.
+            self.touch(slot, segment.ts_ns);
+            return;
+        }
+        if is_syn && self.is_new_connection(slot, direction, segment) {
+            let cause = TcpEndCause::Reused;
+            self.close(slot, cause, true);
+            self.begin(slot, key, segment);
+            let direction = self.direction_of(slot, segment);
+            self.process(slot, direction, segment, read);
+            return;
+        }
+        self.process(slot, direction, segment, read);
+    }
+
+    /// Finds the stream of a segment, and the segment's direction.
+    #[inline]
+    fn find(&self, set: usize, key: u64, segment: &TcpSegment) -> Option<(u32, u8)> {
+        let keys = &self.sets.get(set)?.keys;
+        for (way, known) in keys.iter().enumerate() {
+            if *known != key {
+                continue;
+            }
+            let slot = set * WAYS + way;
+            let ends = &self.connections.get(slot)?.endpoints;
+            let client = (ends.client, ends.client_port);
+            let server = (ends.server, ends.server_port);
+            let slot = u32::try_from(slot).ok()?;
+            // A sender can choose packets of different streams whose flow hashes are equal, so the addresses decide.
+            if (segment.src, segment.src_port) == client && (segment.dst, segment.dst_port) == server {
+                return Some((slot, 0));
+            }
+            if (segment.src, segment.src_port) == server && (segment.dst, segment.dst_port) == client {
+                return Some((slot, 1));
+            }
+        }
+        None
+    }
+
+    fn direction_of(&self, slot: u32, segment: &TcpSegment) -> u8 {
+        let ends = self.connections.get(slot as usize).map(|connection| connection.endpoints);
+        u8::from(ends.is_some_and(|ends| (ends.client, ends.client_port) != (segment.src, segment.src_port)))
+    }
+
+    /// Takes a segment of no known stream.
+    fn push_unknown(&mut self, set: usize, key: u64, segment: &TcpSegment, read: ReadPayload<'_>) {
+        let has_reset = segment.flags & tcp::RST != 0;
+        if has_reset || (segment.flags & tcp::SYN == 0 && segment.len == 0) {
+            self.counters.no_stream += 1;
+            return;
+        }
+        let Some(ranks) = self.sets.get(set).map(|set| set.ranks) else { return };
+        // A free place has the rank 0.
+        let way = ranks.iter().enumerate().min_by_key(|(_, rank)| **rank).map_or(0, |(way, _)| way);
+        let Ok(slot) = u32::try_from(set * WAYS + way) else { return };
+        let is_taken = self.sets.get(set).is_some_and(|set| set.keys.get(way).is_some_and(|key| *key != 0));
+        if is_taken {
+            let is_closed = self.connections.get(slot as usize).is_none_or(|known| known.is_closed);
+            self.counters.evicted += u64::from(!is_closed);
+            self.close(slot, TcpEndCause::Evicted, true);
+        }
+        self.begin(slot, key, segment);
+        let direction = self.direction_of(slot, segment);
+        self.process(slot, direction, segment, read);
+    }
+
+    /// Begins a stream in a place that is free.
+    fn begin(&mut self, slot: u32, key: u64, segment: &TcpSegment) {
+        let is_from_client = match segment.flags & (tcp::SYN | tcp::ACK) {
+            tcp::SYN => true,
+            bits if bits & tcp::SYN != 0 => false,
+            // Without a handshake, a well-known port is that of the server.
+            _ => {
+                let well_known = |port: u16| port < 1024;
+                !(well_known(segment.src_port) && !well_known(segment.dst_port))
+            }
+        };
+        let source = (segment.src, segment.src_port);
+        let destination = (segment.dst, segment.dst_port);
+        let (client, server) = if is_from_client { (source, destination) } else { (destination, source) };
+        let connection = Connection {
+            endpoints: TcpEndpoints {
+                client: client.0,
+                server: server.0,
+                client_port: client.1,
+                server_port: server.1,
+                vlan_tci: segment.vlan_tci,
+                tunnel: segment.tunnel,
+                is_v6: segment.is_v6,
+                first_ns: segment.ts_ns,
+                flow_hash: segment.flow_hash,
+            },
+            ..Connection::default()
+        };
+        if let Some(place) = self.connections.get_mut(slot as usize) {
+            *place = connection;
+        }
+        if let Some(remembered) = self.remembered.get_mut(slot as usize) {
+            *remembered = Default::default();
+        }
+        if let Some(place) =
+            self.sets.get_mut(slot as usize / WAYS).and_then(|set| set.keys.get_mut(slot as usize % WAYS))
+        {
+            *place = key;
+        }
+        self.counters.opened += 1;
+    }
+
+    /// Updates the time and the class of a stream.
+    fn touch(&mut self, slot: u32, ts_ns: u64) {
+        let Some(class) = self.connections.get(slot as usize).map(Connection::rank) else { return };
+        let at = slot as usize;
+        if let Some(rank) = self.sets.get_mut(at / WAYS).and_then(|set| set.ranks.get_mut(at % WAYS)) {
+            *rank = rank_of(class, ts_ns);
+        }
+    }
+
+    /// Returns true if a SYN of a known stream opens a new connection with the same addresses and ports. A SYN alone
+    /// does not end a connection that is in progress (RFC 5961, 4): its answer must confirm it. If packets of one
+    /// direction only are captured, no answer can come, and the SYN is enough.
+    fn is_new_connection(&mut self, slot: u32, direction: u8, segment: &TcpSegment) -> bool {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return false };
+        let is_two_sided = connection.state & state::TWO_SIDED != 0;
+        let is_closed = connection.is_closed;
+        let has_bytes = connection.has_bytes || connection.is_ignored;
+        let (has_candidate, candidate) = (connection.has_candidate, connection.candidate);
+        let own = connection.direction(direction.into());
+        if segment.flags & tcp::ACK != 0 {
+            // The answer to a SYN that was not believed.
+            return has_candidate && candidate.wrapping_add(1) == segment.ack;
+        }
+        let first = own.next.wrapping_sub(1);
+        let is_repeated = own.is_known && first == segment.seq && own.offset == 0;
+        if is_repeated {
+            return false;
+        }
+        if is_closed || !own.is_known && has_bytes && !is_two_sided {
+            return true;
+        }
+        if !has_bytes {
+            // A client that tries again: the later SYN counts. A simultaneous open: the other side's first SYN.
+            return own.is_known && !is_two_sided;
+        }
+        if !is_two_sided {
+            return true;
+        }
+        connection.candidate = segment.seq;
+        connection.has_candidate = true;
+        false
+    }
+
+    /// Processes a segment of a stream.
+    fn process(&mut self, slot: u32, direction: u8, segment: &TcpSegment, read: ReadPayload<'_>) {
+        let at = slot as usize;
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        if connection.is_closed {
+            self.touch(slot, segment.ts_ns);
+            return;
+        }
+        let (is_syn, is_ack) = (segment.flags & tcp::SYN != 0, segment.flags & tcp::ACK != 0);
+        let [client, server] = &mut connection.directions;
+        let (own, other) = if direction == 0 { (client, server) } else { (server, client) };
+        own.is_seen = true;
+        if other.is_seen {
+            connection.state |= state::TWO_SIDED;
+        }
+        let mut seq = segment.seq;
+        if is_syn {
+            seq = seq.wrapping_add(1);
+            connection.state |= if direction == 0 { state::SYN } else { state::SYN_ACK };
+            if !own.is_known || own.offset == 0 && !connection.has_bytes {
+                (own.next, own.is_known) = (seq, true);
+            }
+            own.scale = segment.scale;
+            if connection.state & (state::SYN | state::SYN_ACK) == state::SYN | state::SYN_ACK {
+                // Windows are scaled only if both sides ask for it (RFC 7323, 2.2).
+                let both = own.scale.is_some() && other.scale.is_some();
+                if !both {
+                    (own.scale, other.scale) = (Some(0), Some(0));
+                }
+            } else {
+                own.scale = own.scale.or(Some(0));
+            }
+        }
+        if !own.is_known {
+            (own.next, own.is_known) = (seq, true);
+        }
+        let has_both_syns =
+            connection.state & (state::SYN | state::SYN_ACK) == state::SYN | state::SYN_ACK;
+        if is_ack {
+            if !other.is_known {
+                (other.next, other.is_known) = (segment.ack, true);
+            }
+            if has_both_syns {
+                let scale = if is_syn { 0 } else { own.scale.unwrap_or(0) };
+                let edge = segment.ack.wrapping_add(u32::from(segment.window) << scale);
+                if !other.has_edge || edge.wrapping_sub(other.edge).cast_signed() > 0 {
+                    (other.edge, other.has_edge) = (edge, true);
+                }
+            }
+        }
+        if segment.flags & tcp::RST != 0 {
+            self.process_reset(slot, direction, segment);
+            return;
+        }
+        let distance = own.distance(seq);
+        if segment.len > 0 || segment.flags & tcp::FIN != 0 {
+            self.process_data(slot, direction, distance, segment, read);
+        }
+        if is_ack {
+            self.process_ack(slot, 1 - direction, segment.ack);
+        }
+        self.touch(slot, segment.ts_ns);
+    }
+
+    /// Processes a reset, which counts only inside the window (RFC 9293, 3.10.7.4).
+    fn process_reset(&mut self, slot: u32, direction: u8, segment: &TcpSegment) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let has_bytes = connection.has_bytes;
+        let [client, server] = &mut connection.directions;
+        let (own, other) = if direction == 0 { (client, server) } else { (server, client) };
+        let distance = own.distance(segment.seq);
+        let room = own.room().unwrap_or(i64::from(u16::MAX)).max(0);
+        let is_in_window = own.has_fin || (-1..=room.max(1)).contains(&distance);
+        // The answer to a SYN has no sequence number of its own, but acknowledges the SYN.
+        let answers_syn =
+            !has_bytes && segment.flags & tcp::ACK != 0 && other.is_known && other.next == segment.ack;
+        if !is_in_window && !answers_syn {
+            self.counters.ignored_resets += 1;
+            return;
+        }
+        self.close(slot, TcpEndCause::Reset, false);
+        self.touch(slot, segment.ts_ns);
+    }
+
+    /// Processes the data and the FIN of a segment, whose first byte is `distance` behind the next byte.
+    fn process_data(
+        &mut self,
+        slot: u32,
+        direction: u8,
+        distance: i64,
+        segment: &TcpSegment,
+        read: ReadPayload<'_>,
+    ) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let mut len = i64::from(segment.len);
+        // Nothing counts behind the FIN.
+        if own.has_fin {
+            len = len.min(own.distance(own.fin) - distance).max(0);
+        }
+        let end = distance + len;
+        if distance > 0 {
+            let farthest = own.room().unwrap_or(AHEAD_MAX);
+            let is_outside = if len > 0 { distance >= farthest.max(1) } else { distance > farthest.max(0) };
+            if is_outside {
+                self.counters.out_of_window += 1;
+                return;
+            }
+            len = len.min(farthest - distance).max(0);
+        }
+        let is_whole = len == i64::from(segment.len);
+        if segment.flags & tcp::FIN != 0 && !own.has_fin && is_whole && end >= 0 {
+            own.has_fin = true;
+            own.fin = segment.seq.wrapping_add(segment.len).wrapping_add(u32::from(segment.flags & tcp::SYN != 0));
+            let fin_offset = own.offset_at(end);
+            if let Some(pending) = &mut own.pending {
+                pending.cut_back(fin_offset);
+            }
+        }
+        if len > 0 {
+            connection.has_bytes = true;
+        }
+        let own = connection.direction(direction.into());
+        if len > 0 && end <= 0 {
+            // A probe that keeps a connection alive repeats one byte at most.
+            if !(len <= 1 && end == 0) {
+                self.counters.retransmitted += 1;
+                self.compare_remembered(slot, direction, segment, read);
+            }
+            return;
+        }
+        if own.is_skipped || own.has_ended {
+            let ahead = u64::try_from(end.max(0)).unwrap_or(0);
+            own.advance(ahead);
+            self.end_direction(slot, direction);
+            return;
+        }
+        if len > 0 {
+            if distance > 0 {
+                self.counters.out_of_order += 1;
+            } else if distance < 0 {
+                self.counters.retransmitted += 1;
+            }
+            let first_waiting = own.pending.as_deref().and_then(Pending::begin);
+            let overlaps = first_waiting.is_some_and(|begin| own.offset_at(end) > begin);
+            if distance > 0 || overlaps {
+                self.store(slot, direction, distance, len, segment, read);
+            } else {
+                let from = u32::try_from(-distance).unwrap_or(0);
+                let whole = u32::try_from(len).unwrap_or(0);
+                let captured = segment.captured.min(whole).saturating_sub(from);
+                if self.config.conflicts && distance == 0 {
+                    self.remember(slot, direction, segment, read);
+                }
+                self.give(slot, direction, QueuedBytes::InPacket { from, len: captured }, captured.into());
+                self.give_gap(slot, direction, u64::from(whole - from - captured));
+            }
+        }
+        self.drain(slot, direction);
+        self.end_direction(slot, direction);
+    }
+
+    /// Stores a segment that waits for earlier bytes, or that overlaps waiting ones.
+    fn store(
+        &mut self,
+        slot: u32,
+        direction: u8,
+        distance: i64,
+        len: i64,
+        segment: &TcpSegment,
+        read: ReadPayload<'_>,
+    ) {
+        // Bytes before the next one were given already.
+        let cut = (-distance).max(0);
+        let from = u32::try_from(cut).unwrap_or(u32::MAX);
+        let whole = u32::try_from(len).unwrap_or(0);
+        let captured = segment.captured.min(whole).saturating_sub(from);
+        if !self.make_room(slot, direction, u64::from(captured) + u64::from(RUN_OVERHEAD)) {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.lent);
+        bytes.clear();
+        read(from, captured, &mut bytes);
+        let policy = self.config.overlap;
+        let (part, now) = (self.part_of(slot), self.now);
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let (begin, end) = (own.offset_at(distance + cut), own.offset_at(distance + len));
+        let is_first = own.pending.is_none();
+        let pending = own.pending.get_or_insert_default();
+        if is_first {
+            pending.since = now;
+        }
+        let before = u64::from(pending.charged);
+        let conflicts = pending.add(begin, end, &bytes, policy);
+        let after = u64::from(pending.charged);
+        self.lent = bytes;
+        if let Some(used) = self.used.get_mut(part) {
+            *used = used.saturating_add(after).saturating_sub(before);
+        }
+        if is_first && let Some(holders) = self.holders.get_mut(part) {
+            holders.push_back(slot);
+        }
+        self.report_conflict(slot, direction, begin, conflicts);
+    }
+
+    /// Makes room for waiting bytes of a stream: streams that have waited longest give up their holes. Returns false if
+    /// there cannot be enough room.
+    fn make_room(&mut self, slot: u32, direction: u8, bytes: u64) -> bool {
+        let part = self.part_of(slot);
+        let limit = self.config.buffer.0 / PARTS as u64;
+        let is_full = |this: &mut Self| {
+            let own = this.connections.get_mut(slot as usize).map(|known| known.direction(direction.into()));
+            own.is_some_and(|own| own.pending.as_deref().is_some_and(Pending::is_full))
+        };
+        if is_full(self) {
+            self.counters.no_memory += 1;
+            self.give_up_hole(slot, direction);
+        }
+        if bytes > limit {
+            self.counters.no_memory += 1;
+            return false;
+        }
+        while self.used.get(part).is_some_and(|used| used.saturating_add(bytes) > limit) {
+            let Some(holder) = self.holders.get_mut(part).and_then(VecDeque::pop_front) else { return false };
+            self.counters.no_memory += 1;
+            for direction in [0, 1] {
+                self.give_up_all_holes(holder, direction);
+            }
+        }
+        true
+    }
+
+    /// The part of the memory for waiting bytes that a stream uses.
+    fn part_of(&self, slot: u32) -> usize {
+        let hash = self.connections.get(slot as usize).map_or(0, |known| known.endpoints.flow_hash);
+        (hash >> (u64::BITS - PARTS.trailing_zeros())) as usize
+    }
+
+    /// Processes an acknowledgement of a direction. If it covers a hole, the receiver has the bytes, and the capture lacks
+    /// them.
+    fn process_ack(&mut self, slot: u32, direction: u8, ack: u32) {
+        loop {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+            let own = connection.direction(direction.into());
+            let Some(begin) = own.pending.as_deref().and_then(Pending::begin) else { break };
+            let acknowledged = own.distance(ack);
+            if acknowledged <= 0 || acknowledged > AHEAD_MAX << 6 || own.offset_at(acknowledged) < begin {
+                break;
+            }
+            self.give_up_hole(slot, direction);
+        }
+    }
+
+    /// Gives the first hole of a direction as a gap, and the bytes behind it.
+    fn give_up_hole(&mut self, slot: u32, direction: u8) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let Some(begin) = own.pending.as_deref().and_then(Pending::begin) else { return };
+        let missing = begin.saturating_sub(own.offset);
+        self.give_gap(slot, direction, missing);
+        self.drain(slot, direction);
+        self.end_direction(slot, direction);
+    }
+
+    fn give_up_all_holes(&mut self, slot: u32, direction: u8) {
+        while let Some(connection) = self.connections.get_mut(slot as usize) {
+            if connection.direction(direction.into()).pending.is_none() {
+                return;
+            }
+            self.give_up_hole(slot, direction);
+        }
+    }
+
+    /// Gives the waiting bytes that are next.
+    fn drain(&mut self, slot: u32, direction: u8) {
+        let part = self.part_of(slot);
+        loop {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+            let own = connection.direction(direction.into());
+            let offset = own.offset;
+            let Some(pending) = own.pending.as_deref_mut() else { return };
+            if pending.begin().is_some_and(|begin| begin > offset) {
+                return;
+            }
+            let before = u64::from(pending.charged);
+            let run = pending.take_first();
+            let after = u64::from(pending.charged);
+            if pending.is_empty() {
+                own.pending = None;
+            }
+            if let Some(used) = self.used.get_mut(part) {
+                *used = used.saturating_sub(before.saturating_sub(after));
+            }
+            let Some(run) = run else { return };
+            if run.end <= offset {
+                continue;
+            }
+            let from = usize::try_from(offset.saturating_sub(run.begin)).unwrap_or(usize::MAX).min(run.bytes.len());
+            let known = (run.bytes.len() - from) as u64;
+            let unknown = run.end.saturating_sub(offset).saturating_sub(known);
+            self.give(slot, direction, QueuedBytes::Waiting { bytes: run.bytes, from }, known);
+            self.give_gap(slot, direction, unknown);
+        }
+    }
+
+    /// Gives the end of a direction once all bytes before the FIN were given, and then the end of the stream.
+    fn end_direction(&mut self, slot: u32, direction: u8) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        if !own.has_fin || own.has_ended || own.distance(own.fin) > 0 {
+            return;
+        }
+        own.has_ended = true;
+        let offset = own.offset;
+        let both = connection.directions.iter().all(|direction| direction.has_ended);
+        self.queue_event(slot, TcpEventKind::Fin, direction, offset, QueuedBytes::None, (0, None));
+        if both {
+            self.close(slot, TcpEndCause::Fin, false);
+        }
+    }
+
+    /// Ends a stream. Bytes that still wait are given, unless the stream was reset. `leaves` says that another stream
+    /// takes its place.
+    fn close(&mut self, slot: u32, cause: TcpEndCause, leaves: bool) {
+        let at = slot as usize;
+        let Some(connection) = self.connections.get(at) else { return };
+        let was_closed = connection.is_closed;
+        if !was_closed {
+            for direction in [0, 1] {
+                if cause == TcpEndCause::Reset || connection_is_ignored(self.connections.get(at)) {
+                    self.drop_pending(slot, direction);
+                } else {
+                    self.give_up_all_holes(slot, direction);
+                }
+            }
+        }
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        // Giving up holes can have ended both directions, and with them the stream.
+        let ends_now = !connection.is_closed;
+        connection.is_closed = true;
+        let (is_open, is_ignored) = (connection.is_open, connection.is_ignored);
+        let departed = (connection.endpoints, connection.state);
+        if ends_now && is_open && !is_ignored {
+            self.queue_event(slot, TcpEventKind::End, 0, 0, QueuedBytes::None, (0, Some(cause)));
+        }
+        if leaves {
+            self.departed = departed;
+            for event in self.queue.iter_mut().filter(|event| event.slot == slot) {
+                event.is_departed = true;
+            }
+        }
+    }
+
+    fn drop_pending(&mut self, slot: u32, direction: u8) {
+        let part = self.part_of(slot);
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let Some(pending) = connection.direction(direction.into()).pending.take() else { return };
+        if let Some(used) = self.used.get_mut(part) {
+            *used = used.saturating_sub(pending.charged.into());
+        }
+    }
+
+    /// Queues the next `len` bytes of a direction, as far as they are wanted.
+    fn give(&mut self, slot: u32, direction: u8, bytes: QueuedBytes, len: u64) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let offset = own.offset;
+        own.advance(len);
+        if own.is_skipped || len == 0 {
+            return;
+        }
+        let wanted = self.config.first.map_or(len, |first| first.saturating_sub(offset).min(len));
+        own.is_skipped = self.config.first.is_some_and(|first| own.offset >= first);
+        if own.is_skipped {
+            self.drop_pending(slot, direction);
+        }
+        let cut = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let bytes = match bytes {
+            QueuedBytes::Waiting { mut bytes, from } => {
+                bytes.truncate(from.saturating_add(cut));
+                QueuedBytes::Waiting { bytes, from }
+            }
+            QueuedBytes::InPacket { from, len } => {
+                QueuedBytes::InPacket { from, len: len.min(u32::try_from(cut).unwrap_or(u32::MAX)) }
+            }
+            QueuedBytes::None => QueuedBytes::None,
+        };
+        if wanted > 0 {
+            self.queue_event(slot, TcpEventKind::Bytes, direction, offset, bytes, (0, None));
+        }
+    }
+
+    /// Queues a gap.
+    fn give_gap(&mut self, slot: u32, direction: u8, missing: u64) {
+        if missing == 0 {
+            return;
+        }
+        self.counters.missing_bytes = self.counters.missing_bytes.saturating_add(missing);
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let offset = own.offset;
+        own.advance(missing);
+        let was_skipped = own.is_skipped;
+        own.is_skipped |= self.config.first.is_some_and(|first| own.offset >= first);
+        if own.is_skipped && !was_skipped {
+            self.drop_pending(slot, direction);
+        }
+        if !was_skipped {
+            let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+            self.queue_event(slot, TcpEventKind::Gap, direction, offset, QueuedBytes::None, (missing, None));
+        }
+    }
+
+    fn queue_event(
+        &mut self,
+        slot: u32,
+        kind: TcpEventKind,
+        direction: u8,
+        offset: u64,
+        bytes: QueuedBytes,
+        (missing, cause): (u32, Option<TcpEndCause>),
+    ) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.is_ignored {
+            return;
+        }
+        let event = Queued { slot, kind, direction, is_departed: false, cause, missing, offset, bytes };
+        if !connection.is_open {
+            connection.is_open = true;
+            let open = Queued {
+                kind: TcpEventKind::Open,
+                direction: 0,
+                cause: None,
+                missing: 0,
+                offset: 0,
+                bytes: QueuedBytes::None,
+                ..event
+            };
+            self.queue.push_back(open);
+        }
+        self.queue.push_back(event);
+    }
+
+    fn report_conflict(&mut self, slot: u32, direction: u8, offset: u64, conflicts: u32) {
+        self.counters.conflicting_bytes += u64::from(conflicts);
+        if conflicts > 0 && self.config.conflicts {
+            let facts = (conflicts, None);
+            self.queue_event(slot, TcpEventKind::Conflict, direction, offset, QueuedBytes::None, facts);
+        }
+    }
+
+    /// Remembers the bytes of a segment by their hash.
+    fn remember(&mut self, slot: u32, direction: u8, segment: &TcpSegment, read: ReadPayload<'_>) {
+        let hash = self.hash_of(segment, read);
+        let remembered = self.remembered.get_mut(slot as usize).and_then(|both| both.get_mut(usize::from(direction)));
+        if let Some(remembered) = remembered {
+            let at = usize::from(remembered.next) % REMEMBERED;
+            if let Some(place) = remembered.segments.get_mut(at) {
+                *place = (segment.seq, segment.captured, hash);
+            }
+            remembered.next = remembered.next.wrapping_add(1);
+        }
+    }
+
+    /// Compares a segment with an earlier one of the same place and length.
+    fn compare_remembered(&mut self, slot: u32, direction: u8, segment: &TcpSegment, read: ReadPayload<'_>) {
+        let known = self.remembered.get(slot as usize).and_then(|both| both.get(usize::from(direction)));
+        let Some(known) = known.and_then(|known| {
+            known.segments.iter().find(|(seq, len, _)| (*seq, *len) == (segment.seq, segment.captured)).copied()
+        }) else {
+            return;
+        };
+        if segment.captured > 0 && self.hash_of(segment, read) != known.2 {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+            let own = connection.direction(direction.into());
+            let offset = own.offset_at(own.distance(segment.seq));
+            self.report_conflict(slot, direction, offset, segment.captured);
+        }
+    }
+
+    fn hash_of(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) -> u32 {
+        let mut bytes = std::mem::take(&mut self.lent);
+        bytes.clear();
+        read(0, segment.captured, &mut bytes);
+        let hash = hash(&bytes);
+        self.lent = bytes;
+        hash
+    }
+
+    /// Begins the search for streams that are over, in a part of the table; `periods` sweeps are due.
+    pub fn sweep(&mut self, now: Timestamp, periods: u64) {
+        self.queue.clear();
+        self.given = None;
+        self.now = now.0;
+        let sets = self.sets.len();
+        let parts = usize::try_from(periods).unwrap_or(usize::MAX).clamp(1, SWEEPS);
+        let part = sets.div_ceil(SWEEPS);
+        let first = (self.next_sweep * part).min(sets);
+        // A sweep ends at the end of the table; the next one begins at its beginning.
+        let end = if parts >= SWEEPS { sets } else { (first + parts * part).min(sets) };
+        let first = if parts >= SWEEPS { 0 } else { first };
+        self.next_sweep = if end >= sets { 0 } else { self.next_sweep + parts };
+        self.walk = Some(Walk { next_set: first, end_set: end, now: now.0, cause: TcpEndCause::Timeout });
+    }
+
+    /// Begins the end of all streams.
+    pub fn stop(&mut self, now: Timestamp) {
+        self.queue.clear();
+        self.given = None;
+        self.now = now.0;
+        let end_set = self.sets.len();
+        self.walk = Some(Walk { next_set: 0, end_set, now: now.0, cause: TcpEndCause::Stop });
+    }
+
+    /// Returns the next event. `reply` is the reply to the event before.
+    pub fn next(&mut self, reply: TcpReply) -> Option<TcpEvent<'_>> {
+        if (reply.skip || reply.ignore)
+            && let Some((slot, direction, is_departed)) = self.given
+        {
+            self.apply(reply, slot, direction, is_departed);
+        }
+        self.given = None;
+        while self.queue.is_empty() {
+            if !self.walk_one() {
+                return None;
+            }
+        }
+        let event = self.queue.pop_front()?;
+        let (endpoints, state) = if event.is_departed {
+            self.departed
+        } else {
+            self.connections.get(event.slot as usize).map_or_else(Default::default, |c| (c.endpoints, c.state))
+        };
+        self.given = Some((event.slot, event.direction, event.is_departed));
+        let Queued { slot, kind, direction, cause, missing, offset, bytes, is_departed } = event;
+        let bytes = match bytes {
+            QueuedBytes::None => TcpEventBytes::None,
+            QueuedBytes::InPacket { from, len } => TcpEventBytes::InPacket { from, len },
+            QueuedBytes::Waiting { bytes, from } => {
+                let end = from.saturating_add(TCP_EVENT_BYTES_MAX).min(bytes.len());
+                self.lent.clear();
+                self.lent.extend_from_slice(bytes.get(from..end).unwrap_or_default());
+                if end < bytes.len() {
+                    let offset = offset.saturating_add((end - from) as u64);
+                    let bytes = QueuedBytes::Waiting { bytes, from: end };
+                    let rest = Queued { slot, kind, direction, is_departed, cause, missing, offset, bytes };
+                    self.queue.push_front(rest);
+                }
+                TcpEventBytes::Waiting(&self.lent)
+            }
+        };
+        Some(TcpEvent {
+            kind,
+            stream: slot,
+            from_server: direction != 0,
+            ts_ns: self.now,
+            offset,
+            missing,
+            cause,
+            bytes,
+            endpoints,
+            state,
+        })
+    }
+
+    /// Applies a reply to the rest of the events of a stream, and to later packets.
+    fn apply(&mut self, reply: TcpReply, slot: u32, direction: u8, is_departed: bool) {
+        let is_of_stream = |event: &Queued| event.slot == slot && event.is_departed == is_departed;
+        if reply.ignore {
+            self.queue.retain(|event| !is_of_stream(event));
+        } else {
+            let is_data = |event: &Queued| {
+                matches!(event.kind, TcpEventKind::Bytes | TcpEventKind::Gap | TcpEventKind::Conflict)
+            };
+            self.queue
+                .retain(|event| !(is_of_stream(event) && event.direction == direction && is_data(event)));
+        }
+        if is_departed {
+            return;
+        }
+        if reply.skip {
+            self.drop_pending(slot, direction);
+            if let Some(connection) = self.connections.get_mut(slot as usize) {
+                connection.direction(direction.into()).is_skipped = true;
+            }
+        }
+        if reply.ignore {
+            for direction in [0, 1] {
+                self.drop_pending(slot, direction);
+            }
+            if let Some(connection) = self.connections.get_mut(slot as usize) {
+                connection.is_ignored = true;
+            }
+            self.touch(slot, self.now);
+        }
+    }
+
+    /// Looks at the next set of a walk. Returns false at its end.
+    fn walk_one(&mut self) -> bool {
+        let Some(walk) = &mut self.walk else { return false };
+        let (set, now, cause) = (walk.next_set, walk.now, walk.cause);
+        if set >= walk.end_set {
+            self.walk = None;
+            return false;
+        }
+        walk.next_set += 1;
+        let Some(StreamSet { keys, ranks }) = self.sets.get(set).copied() else { return false };
+        for (way, (key, rank)) in keys.iter().zip(ranks).enumerate() {
+            let Ok(slot) = u32::try_from(set * WAYS + way) else { continue };
+            if *key == 0 || rank >> 62 == Rank::Closed as u64 {
+                continue;
+            }
+            let age = now.saturating_sub(rank & ((1 << 62) - 1));
+            if cause == TcpEndCause::Stop || age >= self.config.idle.0 {
+                self.counters.timed_out += u64::from(cause == TcpEndCause::Timeout);
+                self.close(slot, cause, false);
+                self.touch(slot, rank & ((1 << 62) - 1));
+                continue;
+            }
+            for direction in [0, 1] {
+                let waits_long = self.connections.get(slot as usize).is_some_and(|known| {
+                    let own: &Direction = known.directions.get(usize::from(direction)).unwrap_or(&known.directions[0]);
+                    own.pending.as_deref().is_some_and(|pending| {
+                        now.saturating_sub(pending.since) >= HOLE_TIME.0
+                    })
+                });
+                if waits_long {
+                    self.give_up_all_holes(slot, direction);
+                }
+            }
+        }
+        true
+    }
+}
+
+fn connection_is_ignored(connection: Option<&Connection>) -> bool {
+    connection.is_none_or(|connection| connection.is_ignored)
+}
+
+/// Hashes bytes, eight at a time. Only equality within one run matters.
+fn hash(bytes: &[u8]) -> u32 {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let mut sum = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes.len() as u64;
+    let mut add = |word: u64| {
+        let (low, high) = (sum ^ word).carrying_mul(0xa076_1d64_78bd_642f, 0);
+        sum = (low ^ high).wrapping_add(word);
+    };
+    for chunk in chunks {
+        add(u64::from_le_bytes(*chunk));
+    }
+    let mut last = [0; 8];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    add(u64::from_le_bytes(last));
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is enough")]
+    let low = (sum ^ sum >> 32) as u32;
+    low
+}
