@@ -98,8 +98,7 @@ enum {
     HOST_DUPLICATE = 1 << 9,
     BARE_CR = 1 << 10,
     BARE_LF = 1 << 11,
-    OVERLAP = 1 << 12,
-    AMBIGUITIES = 13,
+    AMBIGUITIES = 12,
     /* Of a request, these are a finding: a proxy and a server can see different ends of the body. */
     SMUGGLING = CL_TE | CL_CONFLICT | CL_INVALID | TE_UNKNOWN | TE_OLD | CHUNK_INVALID | SPACE_COLON,
 };
@@ -1022,9 +1021,9 @@ static __attribute__((noinline)) void report_suspicious(const struct exchange *e
 
 static const char ambiguity_names[AMBIGUITIES][16] = {
     "cl-te", "cl-duplicate", "cl-conflict", "cl-invalid", "te-unknown", "te-old", "chunk-invalid", "space-colon", "obs-fold",
-    "host-duplicate", "bare-cr", "bare-lf", "overlap",
+    "host-duplicate", "bare-cr", "bare-lf",
 };
-static const uint8_t ambiguity_lens[AMBIGUITIES] = { 5, 12, 11, 10, 10, 6, 13, 11, 8, 14, 7, 7, 7 };
+static const uint8_t ambiguity_lens[AMBIGUITIES] = { 5, 12, 11, 10, 10, 6, 13, 11, 8, 14, 7, 7 };
 
 static __attribute__((noinline)) void add_ambiguity(struct weir_text *text, uint32_t bits)
 {
@@ -1473,10 +1472,6 @@ static __attribute__((noinline)) int32_t handle(const struct weir_stream *event,
         break;
     case WEIR_STREAM_FIN:
         cut_message(c, direction, true);
-        break;
-    case WEIR_STREAM_CONFLICT:
-        if (s->exchange != 0)
-            exchanges[s->exchange].ambiguity |= OVERLAP;
         break;
     case WEIR_STREAM_END:
         is_over = true;
