@@ -457,11 +457,11 @@ static __attribute__((noinline)) void report(uint64_t time, enum change change, 
 }
 
 /* Reports a change, or that it is of a graver kind than it seemed. An attack may begin late in an interval, whose entropies then
- * hardly show its kind: so a change of no clear kind waits for the next interval. */
+ * hardly show its kind: so a change of no clear kind waits for the next interval, and is reported if it lasts. */
 static void look_for_findings(uint64_t time, enum change change, const struct entropy *e)
 {
     const uint8_t severity = severity_of(change);
-    if (severity > reported_severity && (severity > WEIR_LOW || age >= 1))
+    if (severity > reported_severity && (severity > WEIR_LOW || (age >= 1 && calm == 0)))
         report(time, change, e);
 }
 

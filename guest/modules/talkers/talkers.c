@@ -497,7 +497,17 @@ struct subject {
 };
 
 static struct subject subjects[SUBJECTS];
-static uint32_t reported; /* findings of this interval */
+
+/* The findings of this interval, reported at its end in one place. */
+struct finding {
+    struct weir_ip ip, peer;
+    uint64_t bytes, packets;
+    uint32_t percent;
+    bool is_pair, is_of_bytes;
+};
+
+static struct finding found[FINDINGS_PER_INTERVAL];
+static uint32_t found_len;
 
 /* Returns true if the subject is to be reported, and remembers it. */
 static __attribute__((noinline)) bool is_news(struct weir_ip ip, struct weir_ip peer, uint64_t time)
@@ -509,15 +519,22 @@ static __attribute__((noinline)) bool is_news(struct weir_ip ip, struct weir_ip 
         if (s->is_used && same_ip(s->ip, ip) && same_ip(s->peer, peer)) {
             const uint64_t since = time - s->time;
             s->time = time;
-            return since > quiet_ns + (uint64_t)param_interval() && reported < FINDINGS_PER_INTERVAL;
+            return since > quiet_ns + (uint64_t)param_interval() && found_len < FINDINGS_PER_INTERVAL;
         }
         if (oldest->is_used && (!s->is_used || s->time < oldest->time))
             oldest = s;
     }
-    if (reported >= FINDINGS_PER_INTERVAL)
+    if (found_len >= FINDINGS_PER_INTERVAL)
         return false;
     *oldest = (struct subject){ ip, peer, time, true };
     return true;
+}
+
+/* True if a is the lower address. */
+static bool is_lower(struct weir_ip a, struct weir_ip b)
+{
+    const uint64_t a_first = __builtin_bswap64(a.first), b_first = __builtin_bswap64(b.first);
+    return a_first != b_first ? a_first < b_first : __builtin_bswap64(a.last) < __builtin_bswap64(b.last);
 }
 
 static void add_hosts(struct weir_text *text, struct weir_ip ip, const struct weir_ip *peer)
@@ -530,34 +547,35 @@ static void add_hosts(struct weir_text *text, struct weir_ip ip, const struct we
     }
 }
 
-static __attribute__((noinline)) void report(const struct entry *e, bool is_pair, uint64_t time, uint32_t percent, bool is_of_bytes)
+static __attribute__((noinline)) void report(const struct finding *f, uint64_t time)
 {
     struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
-    const struct weir_ip *peer = is_pair ? &e->peer : NULL;
-    weir_add_ip(&text, e->ip);
-    if (is_pair) {
+    const bool is_swapped = f->is_pair && is_lower(f->peer, f->ip);
+    const struct weir_ip ip = is_swapped ? f->peer : f->ip, other = is_swapped ? f->ip : f->peer, *peer = f->is_pair ? &other : NULL;
+    weir_add_ip(&text, ip);
+    if (f->is_pair) {
         WEIR_ADD(&text, " and ");
-        weir_add_ip(&text, e->peer);
+        weir_add_ip(&text, other);
         WEIR_ADD(&text, " exchanged ");
     } else {
         WEIR_ADD(&text, " sent and received ");
     }
-    weir_add_number(&text, percent);
-    if (is_of_bytes)
+    weir_add_number(&text, f->percent);
+    if (f->is_of_bytes)
         WEIR_ADD(&text, " % of all bytes in ");
     else
         WEIR_ADD(&text, " % of all packets in ");
     weir_add_number(&text, (uint64_t)param_interval() / 1000000);
     WEIR_ADD(&text, " ms: ");
-    weir_add_number(&text, e->bytes);
+    weir_add_number(&text, f->bytes);
     WEIR_ADD(&text, " bytes in ");
-    weir_add_number(&text, e->packets);
+    weir_add_number(&text, f->packets);
     WEIR_ADD(&text, " packets");
     /* With and without a VLAN tag: behind the word "vlan", a filter looks behind a tag. */
     WEIR_ADD(&filter, "(");
-    add_hosts(&filter, e->ip, peer);
+    add_hosts(&filter, ip, peer);
     WEIR_ADD(&filter, ") or (vlan and ");
-    add_hosts(&filter, e->ip, peer);
+    add_hosts(&filter, ip, peer);
     WEIR_ADD(&filter, ")");
     const struct findings_row row = {
         .time = time,
@@ -567,7 +585,6 @@ static __attribute__((noinline)) void report(const struct entry *e, bool is_pair
         .evidence = weir_string("top", 3),
     };
     emit_findings(&row);
-    reported++;
 }
 
 /* Hosts of pairs that have their share: the pair says more than its hosts. */
@@ -588,7 +605,7 @@ static void cover(struct weir_ip ip)
         covered[covered_len++] = ip;
 }
 
-/* Reports the entries of a ranking that have their share for certain. */
+/* Looks for entries of a ranking that have their share for certain. */
 static __attribute__((noinline)) void look_for_findings(const struct table *table, const struct ranking *r, bool is_pair, uint64_t time,
                                                          bool is_of_bytes)
 {
@@ -609,21 +626,23 @@ static __attribute__((noinline)) void look_for_findings(const struct table *tabl
         } else if (is_covered(e->ip)) {
             continue;
         }
-        if (is_news(e->ip, is_pair ? e->peer : e->ip, time))
-            report(e, is_pair, time, (uint32_t)((double)certain * 100 / (double)total), is_of_bytes);
+        const struct weir_ip peer = is_pair ? e->peer : e->ip;
+        if (is_news(e->ip, peer, time) && found_len < FINDINGS_PER_INTERVAL)
+            found[found_len++] = (struct finding){
+                .ip = e->ip,
+                .peer = peer,
+                .bytes = e->bytes,
+                .packets = e->packets,
+                .percent = (uint32_t)((double)certain * 100 / (double)total),
+                .is_pair = is_pair,
+                .is_of_bytes = is_of_bytes,
+            };
     }
 }
 
 /* ---- The end of an interval ----------------------------------------------------------------------------------------- */
 
 enum kind { HOST, PREFIX, PORT, PAIR };
-
-/* True if a is the lower address. */
-static bool is_lower(struct weir_ip a, struct weir_ip b)
-{
-    const uint64_t a_first = __builtin_bswap64(a.first), b_first = __builtin_bswap64(b.first);
-    return a_first != b_first ? a_first < b_first : __builtin_bswap64(a.last) < __builtin_bswap64(b.last);
-}
 
 static void fill_row(struct top_row *row, enum kind kind, uint32_t index)
 {
@@ -643,11 +662,11 @@ static void fill_row(struct top_row *row, enum kind kind, uint32_t index)
     row->error_packets = e->error_packets;
     row->has_src = true;
     if (kind == PAIR) {
-        const bool is_in_order = is_lower(e->ip, e->peer);
+        const bool is_swapped = is_lower(e->peer, e->ip);
         row->kind = weir_string("pair", 4);
         row->has_dst = true;
-        weir_ip_store(row->src, is_in_order ? e->ip : e->peer);
-        weir_ip_store(row->dst, is_in_order ? e->peer : e->ip);
+        weir_ip_store(row->src, is_swapped ? e->peer : e->ip);
+        weir_ip_store(row->dst, is_swapped ? e->ip : e->peer);
         return;
     }
     weir_ip_store(row->src, e->ip);
@@ -765,7 +784,7 @@ static void end_interval(uint64_t time)
     if (total_packets == 0)
         return;
     struct intervals_row row = { .time = time, .bytes = total_bytes, .packets = total_packets };
-    reported = covered_len = 0;
+    found_len = covered_len = 0;
 
     rank(&pairs);
     emit_rankings(time, PAIR);
@@ -793,6 +812,8 @@ static void end_interval(uint64_t time)
     row.port_unlisted_packets = by_packets.count[last];
     weir_fill(ports, 0, sizeof ports);
 
+    for (uint32_t i = 0; i < FINDINGS_PER_INTERVAL && i < found_len; i++)
+        report(&found[i], time);
     emit_intervals(&row);
     total_bytes = total_packets = 0;
 }

@@ -31,17 +31,25 @@ pub mod exact {
         Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().unwrap()))
     }
 
-    /// Finds the first IP header behind a link header, tags, labels, PPPoE and SNAP.
+    /// Finds the first IP header behind a link header, tags, labels, PPPoE and SNAP, if it has the version that the header before
+    /// it names.
     fn ip_header(link_type: u32, bytes: &[u8]) -> Option<usize> {
-        let by_version = |at: usize| matches!(bytes.get(at)? >> 4, 4 | 6).then_some(at);
+        let version = |at: usize, version: u8| (bytes.get(at)? >> 4 == version).then_some(at);
+        let by_version = |at: usize| version(at, 4).or_else(|| version(at, 6));
         let (mut ether_type, mut at) = match link_type {
             1 => (be16(bytes, 12)?, 14),
-            12 | 14 | 101 | 228 | 229 => return by_version(0),
+            12 | 14 | 101 => return by_version(0),
+            228 => return version(0, 4),
+            229 => return version(0, 6),
             0 | 108 => {
                 let family = bytes.get(..4)?;
                 let number = family[0].max(family[3]);
                 let is_small = family[1] == 0 && family[2] == 0 && family[0].min(family[3]) == 0;
-                return (is_small && [2, 10, 23, 24, 26, 28, 30].contains(&number)).then_some(4);
+                return match number {
+                    2 if is_small => version(4, 4),
+                    10 | 23 | 24 | 26 | 28 | 30 if is_small => version(4, 6),
+                    _ => None,
+                };
             }
             113 | 276 => {
                 let (protocol, hardware, len) = if link_type == 113 { (14, 2, 16) } else { (0, 8, 20) };
@@ -58,7 +66,8 @@ pub mod exact {
         };
         loop {
             match ether_type {
-                0x0800 | 0x86dd => return Some(at),
+                0x0800 => return version(at, 4),
+                0x86dd => return version(at, 6),
                 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
                     (ether_type, at) = (be16(bytes, at + 2)?, at + 4);
                 }
@@ -69,9 +78,12 @@ pub mod exact {
                     return by_version(at + 4);
                 }
                 0x8864 => {
-                    return (bytes.get(at..at + 2)? == [0x11, 0]
-                        && matches!(be16(bytes, at + 6)?, 0x21 | 0x57))
-                    .then_some(at + 8);
+                    return match be16(bytes, at + 6)? {
+                        _ if bytes.get(at..at + 2)? != [0x11, 0] => None,
+                        0x21 => version(at + 8, 4),
+                        0x57 => version(at + 8, 6),
+                        _ => None,
+                    };
                 }
                 ..0x600 => {
                     if bytes.get(at..at + 6)? != [0xaa, 0xaa, 3, 0, 0, 0] || be16(bytes, at + 6)? < 0x600 {
