@@ -37,9 +37,10 @@ static uint32_t stream_mask, set_shift;
 
 /* ---- Findings ------------------------------------------------------------------------------------------------------- */
 
-/* A finding is repeated for a server after an hour. Servers are remembered by the part of the hash space that their connections are in:
- * so a server can cause one finding in each part. */
-enum { PARTS = 64, PART_SHIFT = 58, PART_SERVERS = 16, REFUSALS = 4 };
+/* A finding is repeated for a server after an hour. Servers are remembered by the part of the hash space that their connections are in, so
+ * that findings do not depend on the number of instances: a server can cause one finding in each part. What many connections of a server
+ * have is looked for in a few parts only, which the server's address chooses. */
+enum { PARTS = 64, PART_SHIFT = 58, PART_SERVERS = 16, REFUSALS = 4, CHOSEN_PARTS = 8 };
 static const uint64_t REPEAT_NS = UINT64_C(3600000000000);
 
 enum finding { EXPIRED, NOT_YET_VALID, OBSOLETE, REFUSING };
@@ -52,11 +53,14 @@ struct remembered {
 
 static struct remembered remembered[PARTS][PART_SERVERS];
 
-/* Counts an event of a server. Returns the number since the last finding of this kind, 0 if the finding was emitted within the hour. */
+/* Counts an event of a server. Returns its number, up to `most` within an hour; 0 for further ones, and where it is not looked for. */
 OUT_OF_LINE uint32_t count_event(uint64_t flow_hash, const uint8_t server[16], uint16_t port, enum finding kind, uint64_t now, uint32_t most)
 {
-    struct remembered *part = remembered[flow_hash >> PART_SHIFT];
+    const uint32_t number = (uint32_t)(flow_hash >> PART_SHIFT);
+    struct remembered *part = remembered[number];
     const uint64_t key = weir_hash_end(weir_hash_add(weir_hash_add((uint64_t)port << 8 | kind, weir_le64(server)), weir_le64(server + 8))) | 1;
+    if ((kind == OBSOLETE || kind == REFUSING) && (number ^ (uint32_t)(key >> 32)) % (PARTS / CHOSEN_PARTS) != 0)
+        return 0;
     uint32_t found = 0;
     for (uint32_t i = 0; i < PART_SERVERS; i++) {
         if (part[i].server == key) {
