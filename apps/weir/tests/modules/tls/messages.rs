@@ -83,8 +83,8 @@ impl ClientHello {
     /// The worked example of FoxIO's specification of JA4, with GREASE added.
     pub fn example() -> Self {
         let ciphers = [
-            0x1301, 0x1302, 0x1303, 0xC02B, 0xC02F, 0xC02C, 0xC030, 0xCCA9, 0xCCA8, 0xC013, 0xC014, 0x009C, 0x009D,
-            0x002F, 0x0035,
+            0x1301, 0x1302, 0x1303, 0xC02B, 0xC02F, 0xC02C, 0xC030, 0xCCA9, 0xCCA8, 0xC013, 0xC014, 0x009C,
+            0x009D, 0x002F, 0x0035,
         ];
         let algorithms = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
         let extensions = vec![
@@ -146,7 +146,8 @@ fn extensions(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     if list.is_empty() {
         return Vec::new();
     }
-    let bytes = |(number, content): &(u16, Vec<u8>)| [&number.to_be_bytes()[..], &with_length::<2>(content)].concat();
+    let bytes =
+        |(number, content): &(u16, Vec<u8>)| [&number.to_be_bytes()[..], &with_length::<2>(content)].concat();
     with_length::<2>(&list.iter().flat_map(bytes).collect::<Vec<u8>>())
 }
 
@@ -172,13 +173,15 @@ pub fn chosen_version() -> (u16, Vec<u8>) {
 
 /// The random bytes that make a ServerHello a HelloRetryRequest (RFC 8446, 4.1.3).
 pub const RETRY: [u8; 32] = [
-    0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2, 0xA2,
-    0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
+    0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2,
+    0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 ];
 
 /// A ClientHello of SSL 2.0 that offers a version.
 pub fn v2_hello(version: u16) -> Vec<u8> {
-    let body = [&[1][..], &version.to_be_bytes(), &[0, 6, 0, 0, 0, 16], &[0, 0, 0x2F, 1, 0, 0x80], &[0x5A; 16]].concat();
+    let body =
+        [&[1][..], &version.to_be_bytes(), &[0, 6, 0, 0, 0, 16], &[0, 0, 0x2F, 1, 0, 0x80], &[0x5A; 16]]
+            .concat();
     [&(0x8000 | u16::try_from(body.len()).unwrap()).to_be_bytes()[..], &body].concat()
 }
 
@@ -205,7 +208,8 @@ pub fn common_name(text: &str) -> Vec<u8> {
 /// A certificate that is valid between two times as UTCTime or GeneralizedTime has them, with `rest` for the key and all that follows.
 pub fn certificate(issuer: &[u8], subject: &[u8], times: [&str; 2], rest: usize) -> Vec<u8> {
     let time = |text: &str| der(if text.len() == 13 { 0x17 } else { 0x18 }, text.as_bytes());
-    let algorithm = der(0x30, &[der(6, &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 11]), vec![5, 0]].concat());
+    let algorithm =
+        der(0x30, &[der(6, &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 11]), vec![5, 0]].concat());
     let signed = [
         der(0xA0, &[2, 1, 2]),
         der(2, &[0x11; 16]),
