@@ -128,36 +128,50 @@ static inline void add(struct set *set, struct entry *e, uint32_t way, uint64_t 
     e->packets += packets;
 }
 
+/* ---- Ports ---------------------------------------------------------------------------------------------------------- */
+
+/* TCP's ports, UDP's, and one for packets without ports. */
+enum { NO_PORT = 2 * 65536, PORTS };
+static struct { uint64_t bytes, packets; } ports[PORTS];
+
 /* ---- Counts on their way ----------------------------------------------------------------------------------------------- */
 
-/* A table does not get counts at once, but when some more have been handed on to it. Until then its set is in the processor's
- * cache, because it was touched: with many keys, this takes a third of the time. */
-enum { PENDING = 8 };
+/* What leaves its place waits in a queue, and goes on after a batch of packets, or of entries at the interval's end. A queue is read
+ * several times: at first only to read the lines of memory that it needs. These reads do not wait for each other, but branches that
+ * depend on them would. With many keys this halves the time. */
+enum { FLOWS_PENDING = WEIR_BATCH_PACKETS, HOSTS_PENDING = 2 * FLOWS_PENDING };
 
 struct pending {
     struct weir_ip ip, peer; /* the peer of a pair alone */
-    uint64_t hash, bytes;
-    uint64_t packets; /* 0: none */
-    uint64_t is_for_prefix;
+    uint64_t hash, bytes, packets;
+    uint32_t port[2];
 };
 
-struct queue {
-    struct pending pending[PENDING];
-    uint32_t next;
-};
-
-static struct queue pair_queue, host_queue, prefix_queue;
-static uint32_t touched; /* keeps the compiler from leaving the loads out */
-
-/* Reads a set's line, so that it is in the cache. */
-static inline void touch(const struct table *table, uint64_t hash)
-{
-    touched ^= table->sets[set_of(hash)].tag[0];
-}
+static struct pending pending_pairs[FLOWS_PENDING], pending_hosts[HOSTS_PENDING], pending_prefixes[HOSTS_PENDING];
+static bool is_for_prefix[HOSTS_PENDING]; /* of pending hosts: false if the other host counts for the same prefix */
+static uint32_t pairs_len, hosts_len, prefixes_len;
+static uint32_t touched; /* keeps the compiler from leaving reads out */
 
 static inline uint32_t tag_of(uint64_t hash)
 {
     return (uint32_t)hash | 1; /* 0: free */
+}
+
+/* Reads the sets of pending keys, and then the entries that they will probably change. */
+static inline void touch(const struct table *table, const struct pending *pending, uint32_t len, uint32_t most)
+{
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < most && i < len; i++)
+        seen ^= table->sets[set_of(pending[i].hash)].tag[0];
+    for (uint32_t i = 0; i < most && i < len; i++) {
+        const uint32_t number = set_of(pending[i].hash), tag = tag_of(pending[i].hash);
+        const struct set *set = &table->sets[number];
+        uint32_t way = lowest(set);
+        for (uint32_t other = 0; other < WAYS; other++)
+            way = set->tag[other] == tag ? other : way;
+        seen ^= (uint32_t)table->entries[(size_t)number * WAYS + way].ip.last;
+    }
+    touched ^= seen;
 }
 
 static __attribute__((noinline)) void add_to_prefix(const struct pending *q)
@@ -173,22 +187,19 @@ static __attribute__((noinline)) void add_to_prefix(const struct pending *q)
     add(set, &first[way], way, q->bytes, q->packets);
 }
 
-/* Hands a host's counts on to its prefix. */
+/* Hands a host's counts on to its prefix. There is room: a queue of prefixes takes as many as one of hosts causes. */
 static __attribute__((noinline)) void leave_host(const struct entry *e)
 {
     if (e->prefix_packets == 0)
         return;
-    struct pending *q = &prefix_queue.pending[prefix_queue.next++ % PENDING];
-    if (WEIR_LIKELY(q->packets != 0))
-        add_to_prefix(q);
+    struct pending *q = &pending_prefixes[prefixes_len++ % HOSTS_PENDING];
     q->ip = prefix_of(e->ip);
     q->hash = weir_hash64(q->ip.first, q->ip.last);
     q->bytes = e->prefix_bytes;
     q->packets = e->prefix_packets;
-    touch(&prefixes, q->hash);
 }
 
-static __attribute__((noinline)) void add_to_host(const struct pending *q)
+static __attribute__((noinline)) void add_to_host(const struct pending *q, bool is_for_its_prefix)
 {
     const uint32_t number = set_of(q->hash), tag = tag_of(q->hash);
     struct set *set = &hosts.sets[number];
@@ -201,22 +212,21 @@ static __attribute__((noinline)) void add_to_host(const struct pending *q)
         replace(&hosts, set, &first[way], way, tag, q->ip);
     }
     add(set, &first[way], way, q->bytes, q->packets);
-    first[way].prefix_bytes += q->bytes & (0 - q->is_for_prefix);
-    first[way].prefix_packets += q->packets & (0 - q->is_for_prefix);
+    const uint64_t mask = is_for_its_prefix ? ~(uint64_t)0 : 0;
+    first[way].prefix_bytes += q->bytes & mask;
+    first[way].prefix_packets += q->packets & mask;
 }
 
-/* Traffic within a prefix counts for its prefix once: with one of the two hosts. */
-static inline void hand_to_host(struct weir_ip ip, uint64_t bytes, uint64_t packets, bool is_for_prefix)
+/* Traffic within a prefix counts for its prefix once: with one of the two hosts. There is room, as in leave_host. */
+static inline void hand_to_host(struct weir_ip ip, uint64_t bytes, uint64_t packets, bool is_for_its_prefix)
 {
-    struct pending *q = &host_queue.pending[host_queue.next++ % PENDING];
-    if (WEIR_LIKELY(q->packets != 0))
-        add_to_host(q);
+    const uint32_t i = hosts_len++ % HOSTS_PENDING;
+    struct pending *q = &pending_hosts[i];
     q->ip = ip;
     q->hash = weir_hash64(ip.first, ip.last);
     q->bytes = bytes;
     q->packets = packets;
-    q->is_for_prefix = is_for_prefix;
-    touch(&hosts, q->hash);
+    is_for_prefix[i] = is_for_its_prefix;
 }
 
 /* Hands a pair's counts on to its hosts. */
@@ -243,34 +253,40 @@ static __attribute__((noinline)) void add_to_pair(const struct pending *q)
     add(set, &first[way], way, q->bytes, q->packets);
 }
 
-static inline void hand_to_pair(struct weir_ip ip, struct weir_ip peer, uint64_t bytes, uint64_t packets)
+static __attribute__((noinline)) void settle_prefixes(void)
 {
-    struct pending *q = &pair_queue.pending[pair_queue.next++ % PENDING];
-    if (WEIR_LIKELY(q->packets != 0))
-        add_to_pair(q);
-    q->ip = ip;
-    q->peer = peer;
-    q->hash = weir_hash_end(weir_hash_add(weir_hash_add(weir_hash_add(weir_hash_add(0, ip.last), peer.last), ip.first), peer.first));
-    q->bytes = bytes;
-    q->packets = packets;
-    touch(&pairs, q->hash);
+    touch(&prefixes, pending_prefixes, prefixes_len, HOSTS_PENDING);
+    for (uint32_t i = 0; i < HOSTS_PENDING && i < prefixes_len; i++)
+        add_to_prefix(&pending_prefixes[i]);
+    prefixes_len = 0;
 }
 
-/* Adds all that is on its way to a table. */
-static inline void empty(struct queue *queue, void (*add_to)(const struct pending *))
+static __attribute__((noinline)) void settle_hosts(void)
 {
-    for (uint32_t i = 0; i < PENDING; i++) {
-        if (queue->pending[i].packets != 0)
-            add_to(&queue->pending[i]);
-        queue->pending[i].packets = 0;
-    }
+    touch(&hosts, pending_hosts, hosts_len, HOSTS_PENDING);
+    for (uint32_t i = 0; i < HOSTS_PENDING && i < hosts_len; i++)
+        add_to_host(&pending_hosts[i], is_for_prefix[i]);
+    hosts_len = 0;
+    if (prefixes_len != 0)
+        settle_prefixes();
 }
 
-/* ---- Ports ---------------------------------------------------------------------------------------------------------- */
-
-/* TCP's ports, then UDP's. */
-enum { PORTS = 2 * 65536 };
-static struct { uint64_t bytes, packets; } ports[PORTS];
+/* Adds the flows that have left their places to their ports and pairs, and what leaves its place there to hosts and prefixes. */
+static __attribute__((noinline)) void settle(void)
+{
+    for (uint32_t i = 0; i < FLOWS_PENDING && i < pairs_len; i++)
+        for (uint32_t end = 0; end < 2; end++) {
+            const struct pending *q = &pending_pairs[i];
+            ports[q->port[end]].bytes += q->bytes;
+            ports[q->port[end]].packets += q->packets;
+        }
+    touch(&pairs, pending_pairs, pairs_len, FLOWS_PENDING);
+    for (uint32_t i = 0; i < FLOWS_PENDING && i < pairs_len; i++)
+        add_to_pair(&pending_pairs[i]);
+    pairs_len = 0;
+    if (hosts_len != 0)
+        settle_hosts();
+}
 
 /* ---- Flows ---------------------------------------------------------------------------------------------------------- */
 
@@ -295,28 +311,32 @@ static struct wide (*wides)[FLOW_WAYS];
 static bool any;            /* true from the first IP packet of the run on */
 static uint64_t begin_hint; /* a time in the first interval */
 
-/* Adds a flow's counts to its ports and to its pair. */
+/* Hands a flow's counts on to its ports and its pair. There is room: a batch has no more packets. */
 static __attribute__((noinline)) void leave_flow(struct flow *f, const struct wide *wide)
 {
-    const uint64_t bytes = f->bytes, packets = f->packets;
+    struct pending *q = &pending_pairs[pairs_len++ % FLOWS_PENDING];
+    q->bytes = f->bytes;
+    q->packets = f->packets;
     f->bytes = f->packets = 0;
-    total_bytes += bytes;
-    total_packets += packets;
+    total_bytes += q->bytes;
+    total_packets += q->packets;
+    q->port[0] = q->port[1] = NO_PORT;
     if (f->kind & (WEIR_TCP | WEIR_UDP)) {
-        const uint32_t base = (f->kind & WEIR_UDP) ? PORTS / 2 : 0;
-        const uint32_t first = base + (uint16_t)(f->kind >> 32), second = base + (uint16_t)(f->kind >> 48);
-        ports[first].bytes += bytes;
-        ports[first].packets += packets;
-        if (first != second) {
-            ports[second].bytes += bytes;
-            ports[second].packets += packets;
-        }
+        const uint32_t base = (f->kind & WEIR_UDP) ? NO_PORT / 2 : 0;
+        const uint16_t first = (uint16_t)(f->kind >> 32), second = (uint16_t)(f->kind >> 48);
+        q->port[0] = base + first;
+        if (first != second)
+            q->port[1] = base + second;
     }
-    if (f->kind & WEIR_IPV4)
-        hand_to_pair((struct weir_ip){ 0, f->addresses << 32 | 0xFFFF0000u },
-                     (struct weir_ip){ 0, (f->addresses >> 32) << 32 | 0xFFFF0000u }, bytes, packets);
-    else
-        hand_to_pair(wide->first, wide->second, bytes, packets);
+    if (f->kind & WEIR_IPV4) {
+        q->ip = (struct weir_ip){ 0, f->addresses << 32 | 0xFFFF0000u };
+        q->peer = (struct weir_ip){ 0, (f->addresses >> 32) << 32 | 0xFFFF0000u };
+    } else {
+        q->ip = wide->first;
+        q->peer = wide->second;
+    }
+    q->hash = weir_hash_end(
+        weir_hash_add(weir_hash_add(weir_hash_add(weir_hash_add(0, q->ip.last), q->peer.last), q->ip.first), q->peer.first));
 }
 
 /* Gives a flow a place: that of the flow with fewer packets in this interval. Returns its way. */
@@ -395,7 +415,8 @@ static __attribute__((noinline)) void count_inner(const struct weir_packet *p)
 }
 
 /* Two passes over the packets of a batch: the first one only reads the sets of their flows, so that these reads do not wait for each
- * other. With many flows, that halves the time. */
+ * other. With many flows, that halves the time. What has left its place then
+ * goes on together. */
 WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *descriptors, uint64_t mask)
 {
     const struct weir_packet *p;
@@ -409,6 +430,8 @@ WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *descriptor
         else
             count(p);
     }
+    if (pairs_len != 0)
+        settle();
     return 0;
 }
 
@@ -648,7 +671,7 @@ static void fill_row(struct top_row *row, enum kind kind, uint32_t index)
 {
     if (kind == PORT) {
         row->kind = weir_string("port", 4);
-        row->protocol = index < PORTS / 2 ? 6 : 17;
+        row->protocol = index < NO_PORT / 2 ? 6 : 17;
         row->port = (uint16_t)index;
         row->has_protocol = row->has_port = true;
         row->bytes = ports[index].bytes;
@@ -740,29 +763,35 @@ static void clear(struct table *table)
 
 static __attribute__((noinline)) void end_flows(void)
 {
-    for (uint32_t i = 0; i < FLOW_SETS * FLOW_WAYS; i++)
-        if (flows[0][i].packets != 0)
-            leave_flow(&flows[0][i], &wides[0][i]);
-    empty(&pair_queue, add_to_pair);
+    for (uint32_t begin = 0; begin < FLOW_SETS * FLOW_WAYS; begin += FLOWS_PENDING) {
+        for (uint32_t i = 0; i < FLOWS_PENDING; i++)
+            if (flows[0][begin + i].packets != 0)
+                leave_flow(&flows[0][begin + i], &wides[0][begin + i]);
+        settle();
+    }
 }
 
 static __attribute__((noinline)) void end_pairs(void)
 {
     const uint32_t count = sets_of_table() * WAYS;
-    for (uint32_t i = 0; i < count; i++)
-        if (pairs.sets[i / WAYS].tag[i % WAYS] != 0)
-            leave_pair(&pairs.entries[i]);
-    empty(&host_queue, add_to_host);
+    for (uint32_t begin = 0; begin < count; begin += FLOWS_PENDING) {
+        for (uint32_t i = 0; i < FLOWS_PENDING; i++)
+            if (begin + i < count && pairs.sets[(begin + i) / WAYS].tag[i % WAYS] != 0)
+                leave_pair(&pairs.entries[begin + i]);
+        settle_hosts();
+    }
     clear(&pairs);
 }
 
 static __attribute__((noinline)) void end_hosts(void)
 {
     const uint32_t count = sets_of_table() * WAYS;
-    for (uint32_t i = 0; i < count; i++)
-        if (hosts.sets[i / WAYS].tag[i % WAYS] != 0)
-            leave_host(&hosts.entries[i]);
-    empty(&prefix_queue, add_to_prefix);
+    for (uint32_t begin = 0; begin < count; begin += HOSTS_PENDING) {
+        for (uint32_t i = 0; i < HOSTS_PENDING; i++)
+            if (begin + i < count && hosts.sets[(begin + i) / WAYS].tag[i % WAYS] != 0)
+                leave_host(&hosts.entries[begin + i]);
+        settle_prefixes();
+    }
     clear(&hosts);
 }
 
@@ -770,7 +799,7 @@ static __attribute__((noinline)) void rank_ports(void)
 {
     const uint32_t len = (uint32_t)param_top();
     clear_rankings();
-    for (uint32_t i = 0; i < PORTS; i++) {
+    for (uint32_t i = 0; i < NO_PORT; i++) {
         if (ports[i].packets == 0)
             continue;
         offer(&by_bytes, len, ports[i].bytes, i);
