@@ -13,8 +13,8 @@
 enum {
     HEADER_BYTES = 12,
     MORE_QUESTIONS_MAX = 8,  /* further questions that are read */
-    STEPS_MAX = 384,         /* records of a message that are read, and labels of their owners' names */
-    ANSWERS_MAX = 32,        /* power of two, at least the largest value of the parameter `answers-max` */
+    STEPS_MAX = 256,         /* records of a message that are read, and labels of their owners' names */
+    ANSWERS_MAX = 16,        /* power of two, at least the largest value of the parameter `answers-max` */
     LABELS_MAX = 128,
     POINTERS_MAX = 16,       /* compression pointers in one name */
 };
@@ -119,13 +119,13 @@ static __attribute__((noinline)) uint32_t read_name(const uint8_t *bytes, uint32
     return next + 1;
 }
 
-/* Writes a name of the message as text, without a copy. Each step writes a byte or follows a pointer. Returns the end of the text, and
- * the end of the name in the message; NULL if it is no valid name. */
+/* Writes a name of the message as text, without a copy. Each step writes a byte or follows a pointer, and both count towards the
+ * longest name. Returns the end of the text, and the end of the name in the message; NULL if it is no valid name. */
 static __attribute__((noinline)) uint8_t *put_message_name(uint8_t *to, const uint8_t *bytes, uint32_t len, uint32_t at, uint32_t *name_end)
 {
     uint32_t end = 0, left = 0, lowest = at;
     const uint8_t *begin = to;
-    for (uint32_t step = 0, out = 0; step < NAME_BYTES + POINTERS_MAX && at < len; step++) {
+    for (uint32_t step = 0; step < NAME_BYTES + 1 && at < len; step++) {
         const uint32_t byte = bytes[at];
         if (left != 0) {
             left--;
@@ -152,8 +152,6 @@ static __attribute__((noinline)) uint8_t *put_message_name(uint8_t *to, const ui
             left = byte;
         }
         at++;
-        if (++out >= NAME_BYTES)
-            return NULL;
     }
     return NULL;
 }
