@@ -66,7 +66,7 @@ struct candidate {
     uint32_t syn;      /* hash of port and sequence number of the last SYN */
 };
 
-/* UDP flows: the flow hash with the initiator's side, and the time of the last packet. */
+/* UDP flows: the flow hash with the initiator's side, and the time of its last packet. */
 struct flow {
     uint64_t key, seen_ns;
 };
@@ -451,8 +451,10 @@ static __attribute__((noinline)) bool is_start(const struct weir_packet *q)
         struct flow *f = &set[way];
         if ((f->key | 1) == (key | 1)) {
             const bool is_burst = since(now, f->seen_ns) < (uint64_t)param_burst();
+            if (f->key != key)
+                return false;
             f->seen_ns = now;
-            return f->key == key && !is_burst;
+            return !is_burst;
         }
         if (f->seen_ns < oldest->seen_ns)
             oldest = f;

@@ -477,6 +477,13 @@ static __attribute__((noinline)) void review(struct source *s, double settled, u
         emit_scan(s, &v, now, ended);
 }
 
+/* True if the timeout has ended a scan, or the window the count of a source that does not scan. */
+static bool has_ended(const struct source *s, uint64_t now)
+{
+    return since(now, s->last_ns) >= (uint64_t)param_timeout()
+           || (s->reported.kind == NO_SCAN && since(now, s->first_ns) >= (uint64_t)param_window());
+}
+
 /* ---- Attempts and answers -------------------------------------------------------------------------------------------- */
 
 /* Counts a pair of a source without an entry. Returns true if the source has tried ADMIT pairs. */
@@ -503,19 +510,20 @@ static bool is_admitted(uint64_t key, uint64_t pair)
     return false;
 }
 
-/* Returns the entry for a new source: a free one, or that of the fewest failed attempts, less one for each 8 s without an attempt. */
-static struct source *new_source(uint64_t key, struct weir_ip ip, uint32_t method, uint64_t now)
+/* Returns the entry for a new source: its own one that is over, a free one, or that of the fewest failed attempts, less one for each 8 s
+ * without an attempt. */
+static struct source *new_source(uint64_t key, struct weir_ip ip, uint32_t method, uint64_t now, const struct source *own)
 {
     const uint32_t set = (uint32_t)(key >> 8) & set_mask;
     struct source *first = &sources[(size_t)set * WAYS];
     uint32_t least = 0;
     double least_worth = 0;
     for (uint32_t way = 0; way < WAYS; way++) {
-        if (sets[set].key[way] == 0) {
+        const struct source *s = &first[way];
+        if (s == own || (own == NULL && sets[set].key[way] == 0)) {
             least = way;
             break;
         }
-        const struct source *s = &first[way];
         const double success = has_success(s->method) ? s->counts[ANSWERED].number - s->counts[ABORTED].number : 0;
         const double worth = failed_of(s->counts[TRIED].number, success, 0) - (double)since(now, s->last_ns) / (8.0 * SECOND);
         if (way == 0 || worth < least_worth) {
@@ -524,7 +532,7 @@ static struct source *new_source(uint64_t key, struct weir_ip ip, uint32_t metho
         }
     }
     struct source *s = &first[least];
-    if (sets[set].key[least] != 0 && s->reported.kind != NO_SCAN)
+    if (sets[set].key[least] != 0)
         review(s, s->counts[TRIED].number, now, true);
     sets[set].key[least] = key;
     *s = (struct source){ .ip = ip, .first_ns = now, .mark_ns = now, .method = (uint8_t)method };
@@ -606,11 +614,12 @@ static __attribute__((noinline)) void attempt(const struct weir_packet *p, const
         return;
     const uint64_t pair = pair_hash(dst, port);
     struct source *s = find(src, method);
-    if (s == NULL) {
+    const bool is_over = s != NULL && has_ended(s, now);
+    if (s == NULL || is_over) {
         const uint64_t key = source_key(src, method);
-        if (WEIR_LIKELY(!is_admitted(key, pair)))
+        if (WEIR_LIKELY(!is_over && !is_admitted(key, pair)))
             return;
-        s = new_source(key, src, method, now);
+        s = new_source(key, src, method, now, s);
     }
     s->packets++;
     s->last_ns = now;
@@ -858,11 +867,11 @@ static void visit(uint32_t at, uint64_t now)
     if (*key == 0)
         return;
     const uint64_t idle = since(now, s->last_ns);
-    const bool ended = idle >= (uint64_t)param_timeout();
+    const bool ended = has_ended(s, now);
     /* Answers to the last attempts would have come by now. */
     const double settled = idle >= SETTLE_NS ? s->counts[TRIED].number : s->settled;
     review(s, settled, now, ended);
-    if (ended || (s->reported.kind == NO_SCAN && since(now, s->first_ns) >= (uint64_t)param_window()))
+    if (ended)
         *key = 0;
 }
 
