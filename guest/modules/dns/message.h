@@ -294,12 +294,14 @@ static __attribute__((noinline)) void put_answers(struct message *m, const struc
 {
     uint8_t *to = m->answers_text;
     const uint8_t *full = m->answers_text + ANSWERS_BYTES;
+    uint8_t *begin = to;
     uint32_t shown = 0, second = 0; /* offset of the second name of a SOA, which takes a turn of its own */
     for (uint32_t turn = 0; turn < param_answers_max() && turn < ANSWERS_MAX && shown < count; turn++) {
         const struct record *record = &answers[shown & (ANSWERS_MAX - 1)];
-        uint8_t *begin = to, *next_to;
+        uint8_t *next_to;
         uint32_t next = 0;
         if (WEIR_LIKELY(second == 0)) {
+            begin = to;
             if (shown != 0)
                 to = PUT(to, "; ");
             next_to = put_record(put_type(to, record->type), m->bytes, record, &next);

@@ -120,7 +120,7 @@ static __attribute__((noinline)) uint32_t read_next(const struct weir_stream *ev
     const uint32_t left = len - at;
     const uint8_t *message = bytes + at;
     uint8_t *buffer = NULL;
-    if (d->have == 0 && left < d->need)
+    if (d->have == 0 && left < d->need && left != 0)
         take_buffer(event, d);
     const bool is_whole = d->have == 0 && left >= d->need;
     if (!is_whole) {

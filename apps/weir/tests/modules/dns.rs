@@ -4,7 +4,7 @@ mod captures;
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
 use super::packet::{ACK, FIN, Packet, SYN};
-use super::weir::{Row, Run, run, run_file, start_failure};
+use super::weir::{Row, Run, run, run_file};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
@@ -349,7 +349,8 @@ fn mdns_and_llmnr_are_marked_and_other_ports_are_a_parameter() {
     assert_eq!(rows_of(&capture, "").iter().map(seen).collect::<Vec<_>>(), expected);
     let other: Vec<_> = rows_of(&capture, r",ports=1053").iter().map(seen).collect();
     assert_eq!(other, [row("dns", "host", "A", true, false)]);
-    assert!(start_failure(&capture, &["-m", &module(",layer=middle")]).contains("layer"));
+    let checked = Command::new(env!("CARGO_BIN_EXE_weir")).arg("check").arg(module(",layer=middle")).output();
+    assert!(!checked.unwrap().status.success());
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn damaged_messages_have_no_wrong_row() {
             answer(1, "a.example", 1, &[good.clone()])[..7].to_vec(),
             vec![9],
             answer(1, "a.example", 1, &[good.clone()])[8..].to_vec(),
-            vec![0; 100],
+            vec![255; 100],
         ]
         .concat(),
     ] {
@@ -466,8 +467,11 @@ fn random_and_changed_messages_cause_no_fault_and_no_more_rows_than_messages() {
     let rows = rows_of(&capture, ",timeout=50ms");
     let messages: i128 =
         rows.iter().map(|row| row.number("query_packets") + i128::from(row.flag("answered"))).sum();
-    let rejected: i128 = rows.iter().map(|row| row.number("rejected")).sum();
-    assert!(messages + rejected <= 30_000 && messages + rejected > 29_900, "{messages} and {rejected}");
+    let [rejected, evicted] =
+        ["rejected", "evicted"].map(|field| rows.iter().map(|row| row.number(field)).sum::<i128>());
+    // An evicted query can have had several packets.
+    let known = messages + rejected + evicted;
+    assert!(known <= 30_000 && known > 29_500, "{messages}, {rejected} and {evicted}");
     for row in &rows {
         for field in ["name", "answers", "more_questions"] {
             assert!(
@@ -527,11 +531,11 @@ fn rows_of_random_traffic_are_exact_for_any_number_of_instances() {
         let found = all_joined(&capture, ",timeout=500ms");
         assert!(found == expected, "seed {seed}: {} rows, {} expected", found.len(), expected.len());
         // Also with evictions: a small table, and a long timeout.
-        for parameters in [",timeout=500ms", ",timeout=1m,table-size=512"] {
-            let files: Vec<_> = ["1", "2", "3", "8"]
-                .map(|jobs| run(&capture, &["-m", &module(parameters), "--jobs", jobs]).files())
-                .to_vec();
-            assert!(files.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}{parameters}");
+        for parameters in [",timeout=500ms", ",timeout=1m,table-size=1024"] {
+            let rows = ["1", "2", "3", "8"].map(|jobs| {
+                run(&capture, &["-m", &module(parameters), "--jobs", jobs]).rows("dns", "queries")
+            });
+            assert!(rows.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}{parameters}");
         }
     }
 }
@@ -544,12 +548,12 @@ fn a_full_table_loses_queries_and_counts_them() {
         let asked = query(id, &format!("h{id}.example"), 1);
         capture.push(BEGIN + u64::from(id) * 1000, udp(CLIENT, SERVER, asked).ethernet());
     }
-    let rows = rows_of(&capture, ",table-size=512");
+    let rows = rows_of(&capture, ",table-size=1024");
     let evicted: i128 = rows.iter().map(|row| row.number("evicted")).sum();
     assert_eq!(rows.len() as i128 + evicted, count.into());
-    assert!(rows.len() <= 512 && rows.iter().all(|row| !row.flag("answered")));
+    assert!(rows.len() <= 1024 && rows.iter().all(|row| !row.flag("answered")));
     // A flow has the sets of its share, here two.
-    assert_eq!(rows.len(), 8);
+    assert_eq!(rows.len(), 16);
 }
 
 /// A TCP connection whose segments have these payloads, true for those from the client; with SYN, and with FIN at the end.

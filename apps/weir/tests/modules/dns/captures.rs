@@ -20,13 +20,14 @@ struct Seen {
     /// tshark's time from the query to this answer, in ns.
     latency: Option<i128>,
     is_malformed: bool,
+    opcode: String,
     protocols: String,
 }
 
 /// Time in ns, identifier, true for an answer, sender and receiver.
 type Key = (i128, i128, bool, String, String);
 
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "frame.number",
     "frame.time_epoch",
     "ip.src",
@@ -47,6 +48,7 @@ const FIELDS: [&str; 20] = [
     "_ws.malformed",
     "frame.protocols",
     "dns.resp.type",
+    "dns.flags.opcode",
 ];
 
 fn nanoseconds(seconds: &str) -> i128 {
@@ -99,6 +101,7 @@ fn tshark(path: &Path) -> Option<Vec<(Key, Seen)>> {
             addresses: addresses.filter(|text| !text.is_empty()).map(str::to_owned).collect(),
             latency: (!field("dns.time").is_empty()).then(|| nanoseconds(&first("dns.time"))),
             is_malformed: !field("_ws.malformed").is_empty(),
+            opcode: first("dns.flags.opcode"),
             protocols: field("frame.protocols").to_owned(),
         };
         Some((key, seen))
@@ -265,6 +268,10 @@ fn rows_equal_tsharks_fields_on_all_traces() {
             } else if !key.2 && repeated > 0 {
                 repeated -= 1;
                 differences.add("a repeated query has no row of its own");
+            } else if seen.protocols.starts_with("ip:ipv6") {
+                differences.add("an IPv6 packet in a capture whose link type is IPv4");
+            } else if !["0", "1", "2", "4", "5", "6"].contains(&seen.opcode.as_str()) {
+                differences.add("an opcode that is not assigned");
             } else if seen.is_malformed
                 || seen.name.is_empty()
                 || seen.name.contains("<Unknown extended label>")
