@@ -664,7 +664,8 @@ pub fn each_trace(mut each: impl FnMut(&Path, &Capture)) -> usize {
     for path in files {
         let mut path = path;
         let name = path.clone();
-        if path.extension().is_some_and(|extension| extension == "pcapng") {
+        // Some files are pcapng under another name.
+        if std::fs::read(&path).unwrap().starts_with(&[0x0A, 0x0D, 0x0D, 0x0A]) {
             let converted = folder.path().join("converted.pcap");
             let _ = std::fs::remove_file(&converted);
             let ran = Command::new("editcap").args(["-F", "nsecpcap"]).args([&path, &converted]).output();
