@@ -4,19 +4,19 @@
  * (scripts/base/protocols/conn/main.zeek and TCPSessionAdapter.cc of https://github.com/zeek/zeek), retransmissions, and times of
  * handshakes as in the module rtt.
  *
- * The table consists of sets of WAYS entries. A set is found by the TOP bits of the flow hash, so that instances that share the flows by
- * those bits never share a set, and rows do not depend on the number of instances. A flow can also be in a second set of the same
- * instance, so that the table can be nearly full. A byte of the hash for each entry finds it in
- * its set; addresses, protocol and ports are then compared, so flows with equal hashes stay apart. What most packets need of an
- * entry is in one cache line.
+ * The table consists of sets of WAYS entries, in 64 parts. The TOP bits of the flow hash choose the part. So instances that share the
+ * flows by those bits never share a set, and rows do not depend on the number of instances. A flow can be in one of two sets of its
+ * part, so that the table can be nearly full. A byte of the hash for each entry finds it in its set; addresses, protocol and
+ * ports are then compared, so flows with equal hashes stay apart. What most packets need is in two cache lines: that of the set, and
+ * that of the flow.
  */
 #include "weir.h"
 #include "module.h"
 
 enum {
-    WAYS = 16,
-    INSTANCE_BITS = 6, /* upper bits of the flow hash that choose the instance */
-    SWEEP = 16384, /* entries that a tick looks at */
+    WAYS = 12,
+    PARTS = 64, /* parts of the table: the six upper bits of the flow hash choose the instance */
+    SWEEP = 1366, /* sets that a tick looks at: 16,392 entries */
     ICMP = 1,
     TCP = 6,
     UDP = 17,
@@ -26,7 +26,7 @@ enum {
 };
 
 #define LINGER_NS INT64_C(5000000000) /* tcp_close_delay of Zeek */
-#define INSTANCE_MASK (~UINT64_C(0) << (64 - INSTANCE_BITS))
+#define PART_MASK (UINT64_C(63) << 58)
 #define SEQUENCE_JUMP 1048576 /* TOO_LARGE_SEQ_DELTA of Zeek */
 
 /* Bits of struct flow.kind, above the protocol. */
@@ -97,19 +97,21 @@ struct detail {
 
 _Static_assert(sizeof(struct flow) == 64 && sizeof(struct detail) == 128, "one cache line, and two");
 
-/* The tags of a set. 0: free. */
-struct tags {
-    uint8_t of[WAYS];
+/* A set: a cache line that says where its flows are. */
+struct set {
+    uint8_t tags[16]; /* a byte of the hash of each flow; 0: free. The last four are not used. */
+    uint32_t entries[WAYS];
 };
 
-static struct tags *sets;
-static uint32_t *entries; /* WAYS for each set: where the flow is */
+_Static_assert(sizeof(struct set) == 64, "one cache line");
+
+static struct set *sets;
 /* Flows lie in the order in which they came, so a few flows are in few pages of memory. */
 static struct flow *flows;
 static struct detail *details;
 static uint32_t flow_count;  /* places that were ever used; the place NONE has no flow */
 static uint32_t first_free;  /* a place that is free again; the next one is in its `ends` */
-static uint32_t set_shift, set_count, second_mask, sweep_next;
+static uint32_t set_count, part_sets, sweep_next;
 static int64_t active_ns;
 static bool is_outer;
 
@@ -123,15 +125,12 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
         return 1;
     }
     active_ns = param_active() != 0 ? param_active() : INT64_MAX;
-    const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
-    set_count = 1u << set_bits;
-    set_shift = 64 - set_bits;
-    second_mask = (set_count - 1) >> INSTANCE_BITS;
+    part_sets = (uint32_t)((param_table_size() + PARTS * WAYS - 1) / (PARTS * WAYS));
+    set_count = part_sets * PARTS;
     sets = weir_alloc(set_count * (uint32_t)sizeof *sets);
-    entries = weir_alloc(set_count * WAYS * (uint32_t)sizeof *entries);
     flows = weir_alloc((set_count * WAYS + 1) * (uint32_t)sizeof *flows);
     details = weir_alloc((set_count * WAYS + 1) * (uint32_t)sizeof *details);
-    if (sets == NULL || entries == NULL || flows == NULL || details == NULL) {
+    if (sets == NULL || flows == NULL || details == NULL) {
         WEIR_LOG(WEIR_ERROR, "no memory for a table of this size");
         return 1;
     }
@@ -264,14 +263,12 @@ static __attribute__((noinline)) bool report(uint32_t entry, enum reason reason)
         .vlan = d->vlan,
         .has_vlan = (d->flags & HAS_VLAN) != 0,
         .tunnel = weir_tunnel_name(d->tunnel),
-        .community_id = weir_string(id, id_len),
         .has_community_id = id_len != 0,
         .source_packets = f->packets[0],
         .source_bytes = f->bytes[0],
         .destination_packets = f->packets[1],
         .destination_bytes = f->bytes[1],
         .has_conn_state = is_tcp,
-        .history = weir_string(d->history, d->history_len),
         .has_history = is_tcp,
         .source_retransmitted_packets = d->retransmitted[0],
         .has_source_retransmitted_packets = is_tcp,
@@ -283,8 +280,13 @@ static __attribute__((noinline)) bool report(uint32_t entry, enum reason reason)
         .has_server_rtt_ns = (d->flags & HAS_SERVER_RTT) != 0,
         .reason = reason_name(reason),
     };
-    if (is_tcp)
+    /* An address in a null field would differ between instances, and so would the order of rows of a tick, which weir sorts by their bytes. */
+    if (id_len != 0)
+        row.community_id = weir_string(id, id_len);
+    if (is_tcp) {
         row.conn_state = conn_state(d);
+        row.history = weir_string(d->history, d->history_len);
+    }
     weir_ip_store(row.src, d->src);
     weir_ip_store(row.dst, d->dst);
     return emit_closed(&row) != WEIR_FULL;
@@ -601,16 +603,20 @@ static struct identity identify(const struct weir_packet *p)
 }
 
 /* Returns the ways of a set with a tag, as bits. */
-static inline uint32_t ways_with(uint32_t set, uint8_t tag)
+static inline uint32_t ways_with(const struct set *set, uint8_t tag)
 {
-    return weir_same16(weir_load16(sets[set].of), weir_splat16(tag));
+    return weir_same16(weir_load16(set->tags), weir_splat16(tag)) & ((1 << WAYS) - 1);
 }
 
-/* Returns the second set in which a flow may be. It belongs to the same instance. */
-static inline uint32_t second_set(uint32_t set, uint64_t hash)
+/* Returns a set of the part that the upper bits of the hash choose, by other bits of it. */
+static inline uint32_t set_of(uint64_t hash, uint32_t bits)
 {
-    return set ^ ((uint32_t)(hash >> 8) & second_mask);
+    return (uint32_t)(hash >> 58) * part_sets + (uint32_t)((uint64_t)bits * part_sets >> 32);
 }
+
+/* The two sets in which a flow may be. */
+static inline uint32_t first_set(uint64_t hash) { return set_of(hash, (uint32_t)(hash >> 26)); }
+static inline uint32_t second_set(uint64_t hash) { return set_of(hash, (uint32_t)hash); }
 
 static inline bool has_ends(const struct detail *d, struct weir_ip src, struct weir_ip dst)
 {
@@ -618,14 +624,13 @@ static inline bool has_ends(const struct detail *d, struct weir_ip src, struct w
 }
 
 /* Finds a flow in a set. Returns its entry and the side that sent the packet as entry * 2 + side; -1 if the flow is not there. */
-static int64_t find(const struct weir_packet *p, uint32_t set, const struct identity *id)
+static int64_t find(const struct weir_packet *p, const struct set *set, const struct identity *id)
 {
     const uint64_t back = id->ends << 32 | id->ends >> 32;
     const uint32_t back_ports = id->ports << 16 | id->ports >> 16;
-    const uint32_t first = set * WAYS;
     uint32_t ways = ways_with(set, tag_of(p->flow_hash));
     WEIR_WHILE(WAYS, ways != 0) {
-        const uint32_t entry = entries[first + (uint32_t)__builtin_ctz(ways)];
+        const uint32_t entry = set->entries[__builtin_ctz(ways)];
         const struct flow *f = &flows[entry];
         ways &= ways - 1;
         if (f->kind != id->kind)
@@ -674,14 +679,14 @@ static uint32_t begin(const struct weir_packet *p, uint32_t entry, const struct 
 }
 
 /* Finds a place for a new flow: a free one; else that of a flow that is over, or that has ended, or that was quiet for the longest time. */
-static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, uint32_t first_set, uint32_t second_set)
+static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, struct set *first, struct set *second)
 {
     /* The second set is used once the first one is half full: most flows are then found at once, and a table may be nearly full. */
-    const uint32_t first_free_ways = ways_with(first_set, 0), second_free_ways = ways_with(second_set, 0);
-    const uint32_t first_room = (uint32_t)__builtin_popcount(first_free_ways);
-    const bool is_first = first_room >= WAYS / 2 || first_room >= (uint32_t)__builtin_popcount(second_free_ways);
-    const uint32_t set = is_first ? first_set : second_set, first = set * WAYS;
-    const uint32_t free = is_first ? first_free_ways : second_free_ways;
+    const uint32_t first_ways = ways_with(first, 0), second_ways = ways_with(second, 0);
+    const uint32_t first_room = (uint32_t)__builtin_popcount(first_ways);
+    const bool is_first = first_room >= WAYS / 2 || first_room >= (uint32_t)__builtin_popcount(second_ways);
+    struct set *set = is_first ? first : second;
+    const uint32_t free = is_first ? first_ways : second_ways;
     const uint8_t tag = tag_of(p->flow_hash);
     if (WEIR_LIKELY(free != 0)) {
         const uint32_t way = (uint32_t)__builtin_ctz(free);
@@ -692,15 +697,15 @@ static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, uin
         } else {
             flow_count++;
         }
-        sets[set].of[way] = tag;
-        entries[first + way] = entry;
+        set->tags[way] = tag;
+        set->entries[way] = entry;
         return entry;
     }
     uint32_t way = 0;
     bool way_ended = false;
     uint64_t way_last_ns = 0;
     for (uint32_t i = 0; i < WAYS; i++) {
-        const struct flow *f = &flows[entries[first + i]];
+        const struct flow *f = &flows[set->entries[i]];
         const bool ended = (f->bits & ENDED) != 0;
         if (i == 0 || ended > way_ended || (ended == way_ended && f->last_ns < way_last_ns)) {
             way = i;
@@ -708,10 +713,10 @@ static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, uin
             way_last_ns = f->last_ns;
         }
     }
-    const uint32_t entry = entries[first + way];
+    const uint32_t entry = set->entries[way];
     const struct flow *f = &flows[entry];
     report(entry, way_ended || is_over(f, p->ts_ns) ? over_reason(f) : EVICTED);
-    sets[set].of[way] = tag;
+    set->tags[way] = tag;
     return entry;
 }
 
@@ -744,8 +749,7 @@ static uint32_t turn(const struct weir_packet *p, uint32_t entry, uint32_t side,
 /* Counts any packet. `hash` chooses the set. */
 static void count(const struct weir_packet *p, uint64_t hash)
 {
-    const uint32_t set = (uint32_t)(hash >> set_shift);
-    const uint32_t other_set = second_set(set, p->flow_hash);
+    struct set *first = &sets[first_set(hash)], *second = &sets[second_set(hash)];
     const struct identity id = identify(p);
     const uint8_t *ip = weir_l3(p);
     uint32_t len = weir_be16(ip + ((p->flags & WEIR_IPV4) ? 2 : 4));
@@ -754,9 +758,9 @@ static void count(const struct weir_packet *p, uint64_t hash)
     else if (p->flags & WEIR_IPV6)
         len += 40;
 
-    int64_t found = find(p, set, &id);
+    int64_t found = find(p, first, &id);
     if (found < 0)
-        found = find(p, other_set, &id);
+        found = find(p, second, &id);
     uint32_t entry, side;
     struct flow *f;
     if (found >= 0) {
@@ -765,7 +769,7 @@ static void count(const struct weir_packet *p, uint64_t hash)
         f = &flows[entry];
         f->last_ns = p->ts_ns > f->last_ns ? p->ts_ns : f->last_ns;
     } else {
-        entry = place(p, set, other_set);
+        entry = place(p, first, second);
         side = begin(p, entry, &id);
         f = &flows[entry];
     }
@@ -823,58 +827,46 @@ static __attribute__((noinline)) void count_other(const struct weir_packet *p)
     }
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
-    /* The outer hash chooses the instance, the inner one the set among those of the instance. */
-    count(q, (p->flow_hash & INSTANCE_MASK) | (q->flow_hash & ~INSTANCE_MASK));
+    /* The outer hash chooses the part of the table, and so the instance; the inner one chooses the set in it. */
+    count(q, (p->flow_hash & PART_MASK) | (q->flow_hash & ~PART_MASK));
 }
 
-/* A batch, as the table is larger than the caches: the first loop starts the loads of all packets' flows at once. */
-WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *packets, uint64_t mask)
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    static uint32_t candidates[WEIR_BATCH_PACKETS];
-    const struct weir_packet *p;
-    uint32_t touched = 0;
-    WEIR_EACH(p, packets, mask) {
-        const uint8_t tag = tag_of(p->flow_hash);
-        uint32_t set = (uint32_t)(p->flow_hash >> set_shift), ways = ways_with(set, tag);
-        if (WEIR_UNLIKELY(ways == 0)) {
-            set = second_set(set, p->flow_hash);
-            ways = ways_with(set, tag);
-        }
-        const uint32_t entry = ways != 0 ? entries[set * WAYS + (uint32_t)__builtin_ctz(ways | 1 << WAYS)] : NONE;
-        candidates[(p - packets) & (WEIR_BATCH_PACKETS - 1)] = entry;
-        touched += flows[entry].kind;
-        touched += *((p->flags & WEIR_IPV6) ? (const uint32_t *)(const void *)&details[entry] : &flows[entry].ports);
+    const uint8_t tag = tag_of(p->flow_hash);
+    const struct set *set = &sets[first_set(p->flow_hash)];
+    uint32_t ways = ways_with(set, tag);
+    if (WEIR_UNLIKELY(ways == 0)) {
+        set = &sets[second_set(p->flow_hash)];
+        ways = ways_with(set, tag);
     }
-    __asm__ volatile("" : : "r"(touched));
-    WEIR_EACH(p, packets, mask) {
-        const uint32_t entry = candidates[(p - packets) & (WEIR_BATCH_PACKETS - 1)];
-        const uint32_t layers = p->flags & (WEIR_IPV4 | WEIR_IPV6 | WEIR_L4 | WEIR_FRAGMENT);
-        const bool is_plain = (p->flags & (WEIR_TCP | WEIR_UDP)) && (p->tunnel == WEIR_TUNNEL_NONE || is_outer);
-        bool is_counted = false;
-        if (is_plain && layers == (WEIR_IPV4 | WEIR_L4))
-            is_counted = count_plain(p, entry, false);
-        else if (is_plain && layers == (WEIR_IPV6 | WEIR_L4))
-            is_counted = count_plain(p, entry, true);
-        if (WEIR_UNLIKELY(!is_counted))
-            count_other(p);
-    }
-    return 0;
+    const uint32_t entry = ways != 0 ? set->entries[__builtin_ctz(ways)] : NONE;
+    const uint32_t layers = p->flags & (WEIR_IPV4 | WEIR_IPV6 | WEIR_L4 | WEIR_FRAGMENT);
+    const bool is_plain = (p->flags & (WEIR_TCP | WEIR_UDP)) && (p->tunnel == WEIR_TUNNEL_NONE || is_outer);
+    bool is_counted = false;
+    if (is_plain && layers == (WEIR_IPV4 | WEIR_L4))
+        is_counted = count_plain(p, entry, false);
+    else if (is_plain && layers == (WEIR_IPV6 | WEIR_L4))
+        is_counted = count_plain(p, entry, true);
+    if (WEIR_UNLIKELY(!is_counted))
+        count_other(p);
+    return WEIR_PASS;
 }
 
 /* Emits the flows that are over, in a part of the table. Packets find out themselves; this is for flows without further packets. */
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
     (void)periods;
-    for (uint32_t i = 0; i < SWEEP / WAYS && i < set_count; i++) {
-        const uint32_t set = sweep_next & (set_count - 1);
-        sweep_next = set + 1;
-        if (ways_with(set, 0) == 0xFFFF)
+    for (uint32_t i = 0; i < SWEEP && i < set_count; i++) {
+        struct set *set = &sets[sweep_next];
+        sweep_next = sweep_next + 1 < set_count ? sweep_next + 1 : 0;
+        if (ways_with(set, 0) == (1 << WAYS) - 1)
             continue;
         for (uint32_t way = 0; way < WAYS; way++) {
-            const uint32_t entry = entries[set * WAYS + way];
-            if (sets[set].of[way] != 0 && is_over(&flows[entry], now)) {
+            const uint32_t entry = set->entries[way];
+            if (set->tags[way] != 0 && is_over(&flows[entry], now)) {
                 report(entry, over_reason(&flows[entry]));
-                sets[set].of[way] = 0;
+                set->tags[way] = 0;
                 flows[entry].kind = FREE;
                 flows[entry].ends = first_free;
                 first_free = entry;
@@ -888,13 +880,12 @@ WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
     /* First a short loop over the table, then a loop with as many rows as a call may emit: so the bound of the whole is low. */
     static uint32_t remaining[WEIR_RECORDS_PER_CALL];
     uint32_t count = 0, rows = 0;
-    for (uint32_t i = 0; i < param_table_size() * 2; i++) {
-        if (i >= set_count * WAYS)
-            break;
-        if (sets[i / WAYS].of[i % WAYS] == 0)
+    for (uint32_t i = 0; i < param_table_size() + PARTS * WAYS && i < set_count * WAYS; i++) {
+        const struct set *set = &sets[i / WAYS];
+        if (set->tags[i % WAYS] == 0)
             continue;
         if (count < WEIR_RECORDS_PER_CALL)
-            remaining[count] = entries[i];
+            remaining[count] = set->entries[i % WAYS];
         count++;
     }
     for (uint32_t i = 0; i < WEIR_RECORDS_PER_CALL && i < count; i++) {

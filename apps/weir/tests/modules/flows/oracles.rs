@@ -62,7 +62,12 @@ fn traces() -> Vec<(String, PathBuf)> {
         say("SKIPPED: there is no ../shared/traces");
         return Vec::new();
     };
-    let names = index.lines().skip(1).filter_map(|line| line.split(',').next());
+    // Of the captures of broken packets only those with TCP or UDP: others have nothing to compare.
+    let names = index.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.splitn(7, ',').collect();
+        let [name, _, _, _, tcp, udp, _] = columns[..] else { return None };
+        (!name.starts_with("robustness/") || [tcp, udp] != ["0", "0"]).then_some(name)
+    });
     names.map(|name| (name.to_owned(), folder.join(name))).filter(|(_, path)| path.is_file()).collect()
 }
 
