@@ -71,7 +71,8 @@ OUT_OF_LINE uint32_t count_event(uint64_t flow_hash, const uint8_t server[16], u
             found = i;
     }
     struct remembered *r = &part[found];
-    if (r->server != key || now - r->since_ns > REPEAT_NS)
+    /* Rows of handshakes that ended late have earlier times. */
+    if (r->server != key || (now > r->since_ns && now - r->since_ns > REPEAT_NS))
         *r = (struct remembered){ .server = key, .since_ns = now };
     if (r->count >= most)
         return 0;

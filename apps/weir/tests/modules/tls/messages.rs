@@ -193,16 +193,17 @@ pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A name: attributes with their object identifier, their type of string and their value, each in a set of its own.
-pub fn name(attributes: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
-    let attribute = |(oid, tag, value): &(&[u8], u8, &[u8])| {
-        der(0x31, &der(0x30, &[der(6, oid), der(*tag, value)].concat()))
-    };
-    der(0x30, &attributes.iter().flat_map(attribute).collect::<Vec<u8>>())
+/// An attribute of a name: its object identifier, its type of string and its value.
+pub fn attribute(oid: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
+    der(0x31, &der(0x30, &[der(6, oid), der(tag, value)].concat()))
+}
+
+pub fn name(attributes: &[Vec<u8>]) -> Vec<u8> {
+    der(0x30, &attributes.concat())
 }
 
 pub fn common_name(text: &str) -> Vec<u8> {
-    name(&[(&[0x55, 4, 3], 0x0C, text.as_bytes())])
+    name(&[attribute(&[0x55, 4, 3], 0x0C, text.as_bytes())])
 }
 
 /// A certificate that is valid between two times as UTCTime or GeneralizedTime has them, with `rest` for the key and all that follows.
