@@ -1,0 +1,252 @@
+//! The module `tls` on all traces, compared with tshark.
+
+use super::super::capture::repository;
+use super::super::weir::run_file;
+use super::{Row, module, text};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The fields of tshark. Several values of a field are separated by `|`.
+const FIELDS: [&str; 16] = [
+    "tcp.stream",
+    "tcp.srcport",
+    "ip.src",
+    "ipv6.src",
+    "ip.dst",
+    "ipv6.dst",
+    "tcp.dstport",
+    "tls.handshake.type",
+    "tls.handshake.version",
+    "tls.handshake.extensions.supported_version",
+    "tls.handshake.ciphersuite",
+    "tls.handshake.extensions_server_name",
+    "tls.handshake.extensions_alpn_str",
+    "tls.alert_message.desc",
+    "x509af.utcTime",
+    "tls.record.content_type",
+];
+
+/// A handshake as tshark has it.
+#[derive(Debug, Default)]
+struct Handshake {
+    client: String,
+    server: String,
+    has_client_hello: bool,
+    has_server_hello: bool,
+    server_name: String,
+    alpn_offered: String,
+    alpn: String,
+    version: String,
+    cipher: String,
+    alerts: Vec<String>,
+    has_certificate: bool,
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.to_string_lossy().into_owned();
+        if path.is_dir() {
+            files(&path, found);
+        } else if [".pcap", ".pcapng", ".cap"].iter().any(|end| name.ends_with(end)) {
+            found.push(path);
+        }
+    }
+}
+
+/// All shared traces; none without the folder.
+fn traces() -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    files(&repository().join("../shared/traces"), &mut paths);
+    paths.sort();
+    paths
+}
+
+fn is_malformed(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "robustness")
+}
+
+/// Returns the handshakes of a capture by stream; `None` without tshark.
+fn tshark(path: &Path) -> Option<BTreeMap<u32, Handshake>> {
+    let output = Command::new("tshark")
+        .args(["-n", "-Y", "tcp && tls", "-T", "fields", "-E", "aggregator=|", "-r"])
+        .arg(path)
+        .args(FIELDS.iter().flat_map(|field| ["-e", field]))
+        .output();
+    let output = output.ok()?;
+    let mut handshakes = BTreeMap::<u32, Handshake>::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let columns: Vec<Vec<&str>> = line
+            .split('\t')
+            .map(|column| column.split('|').filter(|value| !value.is_empty()).collect())
+            .collect();
+        let column = |field: &str| &columns[FIELDS.iter().position(|name| *name == field).unwrap()];
+        let last = |field: &str| column(field).last().copied().unwrap_or_default();
+        // Of tunnels, the innermost layer. Shared traces with both versions of IP have IPv6 in IPv4.
+        let end = |address: [&str; 2], port: &str| {
+            let address =
+                column(address[1]).last().or(column(address[0]).last()).copied().unwrap_or_default();
+            format!("{address} {}", last(port))
+        };
+        let (from, to) =
+            (end(["ip.src", "ipv6.src"], "tcp.srcport"), end(["ip.dst", "ipv6.dst"], "tcp.dstport"));
+        let Ok(stream) = column("tcp.stream").first().unwrap_or(&"").parse() else { continue };
+        let h = handshakes.entry(stream).or_default();
+        let types = column("tls.handshake.type");
+        if types.contains(&"1") && !h.has_client_hello {
+            h.has_client_hello = true;
+            (h.client, h.server) = (from, to);
+            h.server_name =
+                column("tls.handshake.extensions_server_name").first().unwrap_or(&"-").to_string();
+            h.alpn_offered = match column("tls.handshake.extensions_alpn_str") {
+                names if names.is_empty() => "-".to_owned(),
+                names => names.join(","),
+            };
+        } else if types.contains(&"2") && !h.has_server_hello {
+            h.has_server_hello = true;
+            let chosen = column("tls.handshake.extensions.supported_version");
+            h.version = chosen.first().or(column("tls.handshake.version").first()).unwrap_or(&"").to_string();
+            h.cipher = last("tls.handshake.ciphersuite").to_owned();
+            h.alpn = column("tls.handshake.extensions_alpn_str").first().unwrap_or(&"-").to_string();
+            h.has_certificate = types.contains(&"11");
+        }
+        h.alerts.extend(column("tls.alert_message.desc").iter().map(|alert| alert.to_string()));
+    }
+    handshakes.retain(|_, handshake| handshake.has_client_hello);
+    Some(handshakes)
+}
+
+/// The name of a version that tshark has as a number.
+fn version(number: &str) -> String {
+    let number = u16::from_str_radix(number.trim_start_matches("0x"), 16).unwrap();
+    match number {
+        0x0300 => "SSL 3.0".to_owned(),
+        0x0301..=0x0304 => format!("TLS 1.{}", number - 0x0301),
+        0x7F00.. => format!("TLS 1.3 draft {}", number & 0xFF),
+        _ => format!("{number:#06x}"),
+    }
+}
+
+/// Names of cipher suites by number, as tshark has them.
+fn cipher_names() -> HashMap<u16, String> {
+    let output = Command::new("tshark").args(["-G", "values"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let suite = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        (fields.len() >= 4 && fields[..2] == ["V", "tls.handshake.ciphersuite"])
+            .then(|| (fields[2].parse().unwrap_or(0), fields[3].to_owned()))
+    };
+    // Some numbers stand twice; the first name counts.
+    let mut names = HashMap::new();
+    text.lines().filter_map(suite).for_each(|(number, name): (u16, String)| {
+        names.entry(number).or_insert(name);
+    });
+    names
+}
+
+/// Returns what differs between a row and tshark's handshake.
+fn differences(row: &Row, theirs: &Handshake, names: &HashMap<u16, String>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |field: &str, expected: &str| {
+        if text(row, field) != expected {
+            found.push(format!("{field}: {}, tshark has {expected}", text(row, field)));
+        }
+    };
+    compare("server_name", &theirs.server_name);
+    compare("alpn_offered", &theirs.alpn_offered);
+    if theirs.has_server_hello {
+        let number = u16::from_str_radix(theirs.cipher.trim_start_matches("0x"), 16).unwrap();
+        compare("cipher", &names[&number]);
+        compare("version", &version(&theirs.version));
+        compare("alpn", &theirs.alpn);
+    }
+    if theirs.has_certificate && row.flag("complete") && row.is_null("subject") {
+        found.push("no certificate".into());
+    }
+    // Rows have alerts of the handshake, tshark those of the whole connection.
+    if !row.flag("complete")
+        && theirs.alerts.is_empty() != row.is_null("alert")
+        && text(row, "alert") != "encrypted"
+    {
+        found.push(format!("alert: {}, tshark has {:?}", text(row, "alert"), theirs.alerts));
+    }
+    found
+}
+
+fn key(row: &Row) -> (String, String) {
+    let end = |name: &str| format!("{} {}", row.text(name), row.number(&format!("{name}_port")));
+    (end("src"), end("dst"))
+}
+
+#[test]
+fn rows_of_all_traces_equal_tsharks() {
+    let paths: Vec<PathBuf> = traces().into_iter().filter(|path| !is_malformed(path)).collect();
+    if paths.is_empty() || Command::new("tshark").arg("--version").output().is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: there are no traces, or tshark is not installed");
+        return;
+    }
+    let names = cipher_names();
+    let (mut equal, mut only_ours, mut only_theirs) = (0, 0, 0);
+    for path in paths {
+        let Some(theirs) = tshark(&path) else { continue };
+        let rows = run_file(&path, &["-m", &module("")]).rows("tls", "handshakes");
+        let mut ours: HashMap<(String, String), Vec<Row>> = HashMap::new();
+        rows.into_iter()
+            .filter(|row| !row.is_null("offered_version"))
+            .for_each(|row| ours.entry(key(&row)).or_default().push(row));
+        for handshake in theirs.values() {
+            let place = (handshake.client.clone(), handshake.server.clone());
+            let Some(candidates) = ours.get_mut(&place).filter(|rows| !rows.is_empty()) else {
+                only_theirs += 1;
+                let _ = writeln!(std::io::stderr(), "{}: only tshark has {handshake:?}", path.display());
+                continue;
+            };
+            let row = candidates.remove(0);
+            assert_eq!(
+                differences(&row, handshake, &names),
+                [] as [String; 0],
+                "{}: {row:?}",
+                path.display()
+            );
+            equal += 1;
+        }
+        // tshark looks for TLS at known ports only: not at 8443, and at 8080 it sees HTTP.
+        for row in ours.values().flatten() {
+            assert_ne!(row.number("dst_port"), 443, "{}: only weir has {row:?}", path.display());
+            only_ours += 1;
+        }
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "{equal} handshakes as tshark has them, {only_ours} at other ports, {only_theirs} only tshark's"
+    );
+    assert!(equal > 800, "{equal}");
+    assert!(only_ours <= 12 && only_theirs == 0, "{only_ours} only ours, {only_theirs} only tshark's");
+}
+
+#[test]
+fn malformed_captures_without_tls_cause_neither_faults_nor_rows() {
+    for path in traces().into_iter().filter(|path| is_malformed(path)) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).args([
+            "run",
+            "--json",
+            "-m",
+            &module(""),
+            "-r",
+        ]);
+        let output = command.arg(&path).output().unwrap();
+        let Ok(summary) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
+            continue; // a link type that weir does not read
+        };
+        let module = &summary["modules"][0];
+        assert_eq!(
+            (&module["faults"], &module["records"]),
+            (&0.into(), &0.into()),
+            "{}: {module}",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,901 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * flows: bidirectional flows with active and idle timeout (RFC 5470, RFC 5103), TCP states and histories by the rules of Zeek
+ * (scripts/base/protocols/conn/main.zeek and TCPSessionAdapter.cc of https://github.com/zeek/zeek), retransmissions, and times of
+ * handshakes as in the module rtt.
+ *
+ * The table consists of sets of WAYS entries, in 64 parts. The TOP bits of the flow hash choose the part. So instances that share the
+ * flows by those bits never share a set, and rows do not depend on the number of instances. A flow can be in one of two sets of its
+ * part, so that the table can be nearly full. A byte of the hash for each entry finds it in its set; addresses, protocol and
+ * ports are then compared, so flows with equal hashes stay apart. What most packets need is in two cache lines: that of the set, and
+ * that of the flow.
+ */
+#include "weir.h"
+#include "module.h"
+
+enum {
+    WAYS = 12,
+    PARTS = 64, /* parts of the table: the six upper bits of the flow hash choose the instance */
+    SWEEP = 1366, /* sets that a tick looks at: 16,392 entries */
+    ICMP = 1,
+    TCP = 6,
+    UDP = 17,
+    ICMP_V6 = 58,
+    SCTP = 132,
+    NO_NEXT_HEADER = 59,
+};
+
+#define LINGER_NS INT64_C(5000000000) /* tcp_close_delay of Zeek */
+#define PART_MASK (UINT64_C(63) << 58)
+#define SEQUENCE_JUMP 1048576 /* TOO_LARGE_SEQ_DELTA of Zeek */
+
+/* Bits of struct flow.kind, above the protocol. */
+enum {
+    IS_V6 = 1 << 8,
+    IS_FRAGMENT = 1 << 9,
+    IS_ONE_WAY = 1 << 10, /* ICMP without a type that answers */
+    HAS_PORTS = 1 << 11,
+};
+
+/* Bits of struct flow.bits. A plain segment of the originator with ACK_QUICK or DATA_QUICK, or of the responder with these bits shifted by 2,
+ * changes nothing but counts and the next sequence number. */
+enum {
+    ACK_QUICK = 1,
+    DATA_QUICK = 2,
+    ENDED = 16, /* closed or reset */
+};
+
+/* What each packet needs. Index 0 is the originator's direction, 1 the responder's. */
+struct flow {
+    uint64_t last_ns;
+    uint64_t start_ns;
+    uint64_t bytes[2];
+    uint32_t packets[2];
+    uint32_t next[2]; /* TCP: next sequence number */
+    uint64_t ends;    /* IPv4: addresses of originator and responder; IPv6: 0 */
+    uint32_t ports;   /* of the originator, and above it of the responder */
+    uint16_t kind;
+    uint16_t bits;
+};
+
+/* States of an endpoint, as in Zeek. */
+enum { INACTIVE, SYN_SENT, SYN_ACK_SENT, PARTIAL, ESTABLISHED, CLOSED, RESET };
+
+/* Bits of struct detail.flags. */
+enum {
+    HAS_RTT = 1,
+    HAS_SERVER_RTT = 2, /* also: the SYN-ACK was seen after the last SYN */
+    IS_PENDING = 4,     /* the SYN was seen, the ACK not yet */
+    HAS_DATA = 8,
+    DID_CLOSE = 16, /* of the originator; of the responder shifted by 1 */
+    HAS_VLAN = 64,
+};
+
+/* Letters of the history that a direction has already; shifted by 8 for the responder. */
+enum { SEEN_SYN = 1, SEEN_FIN = 2, SEEN_RST = 4, SEEN_FIN_RST = 8, SEEN_MULTI = 16, SEEN_ACK = 32, SEEN_DATA = 64 };
+
+enum { HISTORY = 19, NONE = 0, FREE = 0xFFFF /* kind of a place without a flow */ };
+
+/* The rest of a flow. */
+struct detail {
+    struct weir_ip src, dst;
+    uint64_t syn_ns;
+    int64_t rtt_ns;
+    int64_t server_rtt_ns;
+    uint32_t start[2]; /* sequence number of the SYN */
+    uint32_t retransmitted[2];
+    uint32_t last_syn[2], last_fin[2], last_rst[2];
+    uint16_t syn_len; /* bytes in the SYN */
+    uint16_t seen;
+    uint16_t vlan;
+    uint8_t tunnel;
+    uint8_t state[2], previous[2];
+    uint8_t flags;
+    uint8_t history_len;
+    uint8_t history[HISTORY];
+};
+
+_Static_assert(sizeof(struct flow) == 64 && sizeof(struct detail) == 128, "one cache line, and two");
+
+/* A set: a cache line that says where its flows are. */
+struct set {
+    uint8_t tags[16]; /* a byte of the hash of each flow; 0: free. The last four are not used. */
+    uint32_t entries[WAYS];
+};
+
+_Static_assert(sizeof(struct set) == 64, "one cache line");
+
+static struct set *sets;
+/* Flows lie in the order in which they came, so a few flows are in few pages of memory. */
+static struct flow *flows;
+static struct detail *details;
+static uint32_t flow_count;  /* places that were ever used; the place NONE has no flow */
+static uint32_t first_free;  /* a place that is free again; the next one is in its `ends` */
+static uint32_t set_count, part_sets, sweep_next;
+static int64_t active_ns;
+static bool is_outer;
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    static uint8_t layer[8];
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
+        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+        return 1;
+    }
+    active_ns = param_active() != 0 ? param_active() : INT64_MAX;
+    part_sets = (uint32_t)((param_table_size() + PARTS * WAYS - 1) / (PARTS * WAYS));
+    set_count = part_sets * PARTS;
+    sets = weir_alloc(set_count * (uint32_t)sizeof *sets);
+    flows = weir_alloc((set_count * WAYS + 1) * (uint32_t)sizeof *flows);
+    details = weir_alloc((set_count * WAYS + 1) * (uint32_t)sizeof *details);
+    if (sets == NULL || flows == NULL || details == NULL) {
+        WEIR_LOG(WEIR_ERROR, "no memory for a table of this size");
+        return 1;
+    }
+    flows[NONE].kind = FREE;
+    flow_count = NONE + 1;
+    return 0;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+
+/* True for a history that begins with SYN packets of the originator and its RST: ^?S[^HAFGIQ]*R.* */
+static bool is_reset_before_answer(const struct detail *d)
+{
+    uint32_t at = d->history_len > 0 && d->history[0] == '^';
+    if (at >= d->history_len || d->history[at] != 'S')
+        return false;
+    for (uint32_t i = 0; i < HISTORY; i++) {
+        if (i <= at)
+            continue;
+        const uint8_t letter = i < d->history_len ? d->history[i] : 'H';
+        if (letter == 'R')
+            return true;
+        if (letter == 'H' || letter == 'A' || letter == 'F' || letter == 'I' || letter == 'Q')
+            return false;
+    }
+    return false;
+}
+
+/* Returns the state as the function conn_state of Zeek's main.zeek does. */
+static struct weir_str conn_state(const struct detail *d)
+{
+    const uint8_t orig = d->state[0], resp = d->state[1];
+    const bool orig_inactive = orig == INACTIVE || orig == PARTIAL, resp_inactive = resp == INACTIVE || resp == PARTIAL;
+    if (resp == RESET) {
+        if (orig == SYN_SENT || orig == SYN_ACK_SENT || (orig == RESET && !(d->flags & HAS_DATA)))
+            return weir_string("REJ", 3);
+        return orig_inactive ? weir_string("RSTRH", 5) : weir_string("RSTR", 4);
+    }
+    if (orig == RESET) {
+        if (!resp_inactive)
+            return weir_string("RSTO", 4);
+        return is_reset_before_answer(d) ? weir_string("RSTOS0", 6) : weir_string("OTH", 3);
+    }
+    if (orig == CLOSED && resp == CLOSED)
+        return weir_string("SF", 2);
+    if (orig == CLOSED)
+        return resp_inactive ? weir_string("SH", 2) : weir_string("S2", 2);
+    if (resp == CLOSED)
+        return orig_inactive ? weir_string("SHR", 3) : weir_string("S3", 2);
+    if (orig == SYN_SENT && resp == INACTIVE)
+        return weir_string("S0", 2);
+    if (orig == ESTABLISHED && resp == ESTABLISHED)
+        return weir_string("S1", 2);
+    return weir_string("OTH", 3);
+}
+
+/* Writes the Community ID of a flow: that of a packet that is put together from the flow. Returns its length, or 0. */
+static uint32_t community_id(const struct flow *f, const struct detail *d, uint8_t out[WEIR_COMMUNITY_ID_BYTES])
+{
+    enum { L4_AT = 40 };
+    static uint8_t packet[L4_AT + 8];
+    const bool is_v6 = (f->kind & IS_V6) != 0;
+    uint8_t ends[2][16];
+    weir_ip_store(ends[0], d->src);
+    weir_ip_store(ends[1], d->dst);
+    if (is_v6) {
+        weir_copy(packet + 8, ends[0], 16);
+        weir_copy(packet + 24, ends[1], 16);
+    } else {
+        weir_copy(packet + 12, ends[0] + 12, 4);
+        weir_copy(packet + 16, ends[1] + 12, 4);
+    }
+    const uint8_t protocol = (uint8_t)f->kind;
+    const uint16_t src_port = (uint16_t)f->ports, dst_port = (uint16_t)(f->ports >> 16);
+    if (protocol == SCTP) {
+        packet[L4_AT] = (uint8_t)(src_port >> 8);
+        packet[L4_AT + 1] = (uint8_t)src_port;
+        packet[L4_AT + 2] = (uint8_t)(dst_port >> 8);
+        packet[L4_AT + 3] = (uint8_t)dst_port;
+    } else {
+        packet[L4_AT] = (uint8_t)src_port;
+        packet[L4_AT + 1] = (uint8_t)dst_port;
+    }
+    const struct weir_packet p = {
+        .data = weir_string(packet, sizeof packet).ptr,
+        .cap_len = sizeof packet,
+        .flags = (is_v6 ? WEIR_IPV6 : WEIR_IPV4) | ((f->kind & HAS_PORTS) ? WEIR_L4 : 0),
+        .l4_offset = L4_AT,
+        .payload_len = 4,
+        .src_port = src_port,
+        .dst_port = dst_port,
+        .ip_proto = protocol,
+    };
+    return weir_community_id(&p, 0, out);
+}
+
+enum reason { END, IDLE, ACTIVE, REUSED, EVICTED, STOP };
+
+static struct weir_str reason_name(enum reason reason)
+{
+    switch (reason) {
+    case END: return weir_string("end", 3);
+    case IDLE: return weir_string("idle", 4);
+    case ACTIVE: return weir_string("active", 6);
+    case REUSED: return weir_string("reused", 6);
+    case EVICTED: return weir_string("evicted", 7);
+    default: return weir_string("stop", 4);
+    }
+}
+
+/* Emits the row of a flow; false if the host takes no more rows of this call. */
+static __attribute__((noinline)) bool report(uint32_t entry, enum reason reason)
+{
+    const struct flow *f = &flows[entry];
+    const struct detail *d = &details[entry];
+    uint8_t id[WEIR_COMMUNITY_ID_BYTES];
+    const uint32_t id_len = community_id(f, d, id);
+    const bool has_ports = (f->kind & HAS_PORTS) != 0;
+    /* Fragments and cut headers give no TCP state. */
+    const bool is_tcp = (uint8_t)f->kind == TCP && d->history_len != 0;
+    struct closed_row row = {
+        .time = f->last_ns,
+        .start_time = f->start_ns,
+        .duration_ns = (int64_t)(f->last_ns - f->start_ns),
+        .src_port = (uint16_t)f->ports,
+        .has_src_port = has_ports,
+        .dst_port = (uint16_t)(f->ports >> 16),
+        .has_dst_port = has_ports,
+        .protocol = (uint8_t)f->kind,
+        .vlan = d->vlan,
+        .has_vlan = (d->flags & HAS_VLAN) != 0,
+        .tunnel = weir_tunnel_name(d->tunnel),
+        .has_community_id = id_len != 0,
+        .source_packets = f->packets[0],
+        .source_bytes = f->bytes[0],
+        .destination_packets = f->packets[1],
+        .destination_bytes = f->bytes[1],
+        .has_conn_state = is_tcp,
+        .has_history = is_tcp,
+        .source_retransmitted_packets = d->retransmitted[0],
+        .has_source_retransmitted_packets = is_tcp,
+        .destination_retransmitted_packets = d->retransmitted[1],
+        .has_destination_retransmitted_packets = is_tcp,
+        .rtt_ns = d->rtt_ns,
+        .has_rtt_ns = (d->flags & HAS_RTT) != 0,
+        .server_rtt_ns = d->server_rtt_ns,
+        .has_server_rtt_ns = (d->flags & HAS_SERVER_RTT) != 0,
+        .reason = reason_name(reason),
+    };
+    /* An address in a null field would differ between instances, and so would the order of rows of a tick, which weir sorts by their bytes. */
+    if (id_len != 0)
+        row.community_id = weir_string(id, id_len);
+    if (is_tcp) {
+        row.conn_state = conn_state(d);
+        row.history = weir_string(d->history, d->history_len);
+    }
+    weir_ip_store(row.src, d->src);
+    weir_ip_store(row.dst, d->dst);
+    return emit_closed(&row) != WEIR_FULL;
+}
+
+/* True if a flow is over at a time. Time that goes backwards ends nothing. */
+static inline bool is_over(const struct flow *f, uint64_t now)
+{
+    const int64_t quiet = (int64_t)(now - f->last_ns);
+    return quiet > param_idle() || ((f->bits & ENDED) && quiet > LINGER_NS);
+}
+
+static inline enum reason over_reason(const struct flow *f)
+{
+    return (f->bits & ENDED) ? END : IDLE;
+}
+
+/* ---- TCP --------------------------------------------------------------------------------------------------------- */
+
+static void add_letter(struct detail *d, uint32_t side, char letter)
+{
+    if (d->history_len < HISTORY)
+        d->history[d->history_len++] = (uint8_t)(side != 0 ? letter | 0x20 : letter);
+}
+
+/* Adds a letter that a direction has once; true if it was there before. */
+static bool had_letter(struct detail *d, uint32_t side, uint32_t bit, char letter)
+{
+    const uint16_t mask = (uint16_t)(bit << 8 * side);
+    if (d->seen & mask)
+        return true;
+    d->seen |= mask;
+    add_letter(d, side, letter);
+    return false;
+}
+
+/* Adds a letter that a direction has once for each sequence number in a row. */
+static void add_numbered(struct detail *d, uint32_t side, uint32_t bit, char letter, uint32_t last[2], uint32_t number)
+{
+    if (had_letter(d, side, bit, letter) && last[side] != number)
+        add_letter(d, side, letter);
+    last[side] = number;
+}
+
+struct segment {
+    uint64_t ts_ns;
+    uint32_t side, seq, ack, payload;
+    bool is_syn, is_fin, is_rst, is_ack;
+};
+
+static void update_history(struct detail *d, const struct segment *s)
+{
+    const uint32_t side = s->side, flags = (uint32_t)s->is_syn + s->is_fin + s->is_rst;
+    if (flags > 1) {
+        if (s->is_fin && s->is_rst)
+            had_letter(d, side, SEEN_FIN_RST, 'I');
+        else
+            had_letter(d, side, SEEN_MULTI, 'Q');
+    } else if (s->is_syn) {
+        add_numbered(d, side, SEEN_SYN, s->is_ack ? 'H' : 'S', d->last_syn, s->seq);
+    } else if (s->is_fin) {
+        add_numbered(d, side, SEEN_FIN, 'F', d->last_fin, s->seq + s->payload);
+    } else if (s->is_rst) {
+        add_numbered(d, side, SEEN_RST, 'R', d->last_rst, s->seq);
+    } else if (s->payload != 0) {
+        had_letter(d, side, SEEN_DATA, 'D');
+    } else if (s->is_ack) {
+        had_letter(d, side, SEEN_ACK, 'A');
+    }
+}
+
+/* Times the handshake: the last SYN, the first SYN-ACK after it that acknowledges it, and the first ACK of both. */
+static void time_handshake(struct detail *d, const struct segment *s)
+{
+    if (s->is_rst) {
+        d->flags &= (uint8_t)~IS_PENDING;
+        return;
+    }
+    const uint32_t next = d->start[0] + 1;
+    if (s->is_syn && !s->is_ack && s->side == 0) {
+        d->syn_ns = s->ts_ns;
+        d->syn_len = (uint16_t)(s->payload < 0xFFFF ? s->payload : 0xFFFF);
+        d->flags = (uint8_t)((d->flags & ~HAS_SERVER_RTT & ~HAS_RTT) | IS_PENDING);
+    } else if (!(d->flags & IS_PENDING) || !s->is_ack) {
+        return;
+    } else if (s->is_syn) {
+        if (s->side == 1 && !(d->flags & HAS_SERVER_RTT) && s->ack - next <= d->syn_len) {
+            d->server_rtt_ns = (int64_t)(s->ts_ns - d->syn_ns);
+            d->flags |= HAS_SERVER_RTT;
+        }
+    } else if (s->side == 0 && s->seq - next <= d->syn_len && (!(d->flags & HAS_SERVER_RTT) || s->ack == d->start[1] + 1)) {
+        d->rtt_ns = (int64_t)(s->ts_ns - d->syn_ns);
+        d->flags = (uint8_t)((d->flags & ~IS_PENDING) | HAS_RTT);
+    }
+}
+
+/* Initialises or corrects the sequence numbers of an endpoint: init_endpoint of Zeek. */
+static void init_sequence(struct flow *f, struct detail *d, const struct segment *s, uint32_t end)
+{
+    const uint32_t side = s->side, state = d->state[side];
+    if (state == INACTIVE) {
+        d->start[side] = s->is_syn ? s->seq : s->seq - 1;
+        f->next[side] = s->is_syn ? end : s->seq;
+    } else if (s->is_syn && state != CLOSED && (state != RESET || d->previous[side] == INACTIVE)) {
+        if (s->seq != d->start[side] || state == PARTIAL || state == RESET) {
+            d->start[side] = s->seq;
+            f->next[side] = end;
+        }
+    }
+    if (s->is_ack && d->state[1 - side] == INACTIVE) {
+        d->start[1 - side] = s->ack - 1;
+        f->next[1 - side] = s->ack;
+    }
+}
+
+/* Follows the sequence numbers, and counts retransmissions. */
+static void follow_sequence(struct flow *f, struct detail *d, const struct segment *s, uint32_t end)
+{
+    const uint32_t side = s->side, next = f->next[side];
+    const int32_t delta = (int32_t)(end - next);
+    if ((s->is_syn || s->is_rst) && (delta > SEQUENCE_JUMP || delta < -SEQUENCE_JUMP))
+        return;
+    if (s->is_fin && next == d->start[side] + 1) {
+        f->next[side] = end;
+        return;
+    }
+    if (d->state[side] == RESET)
+        return;
+    if (delta > 0)
+        f->next[side] = end;
+    const bool is_keepalive = s->payload == 1 && s->seq == next - 1;
+    if (s->payload != 0 && !s->is_syn && !s->is_rst && (int32_t)(s->seq - next) < 0 && !is_keepalive) {
+        const uint32_t count = ++d->retransmitted[side];
+        if (count == 1 || count == 10 || count == 100 || count == 1000 || count == 10000)
+            add_letter(d, side, 'T');
+    }
+}
+
+static void set_state(struct detail *d, uint32_t side, uint8_t state)
+{
+    if (d->state[side] != state) {
+        d->previous[side] = d->state[side];
+        d->state[side] = state;
+    }
+}
+
+/* Moves a connection on by a segment of an endpoint without a state: UpdateInactiveState of Zeek. True if the endpoint closes. */
+static bool first_segment(struct detail *d, const struct segment *s)
+{
+    const uint32_t side = s->side, peer = 1 - side;
+    bool closes = false;
+    if (s->is_syn) {
+        if (side == 1) {
+            if (d->state[0] == SYN_SENT)
+                set_state(d, 0, ESTABLISHED);
+            set_state(d, 1, ESTABLISHED);
+        } else if (d->state[1] == ESTABLISHED) {
+            /* The SYN was captured behind its SYN-ACK. */
+            set_state(d, 0, ESTABLISHED);
+        } else {
+            set_state(d, 0, s->is_ack ? SYN_ACK_SENT : SYN_SENT);
+        }
+    }
+    if (s->is_fin) {
+        set_state(d, side, CLOSED);
+        closes = true;
+    }
+    if (s->is_rst) {
+        set_state(d, side, RESET);
+        closes = true;
+    }
+    if (d->state[side] == INACTIVE) {
+        const bool acks_syn = side == 1 && s->payload == 0 && d->state[0] == SYN_SENT;
+        if (!acks_syn)
+            set_state(d, side, s->is_ack && d->state[peer] == ESTABLISHED ? ESTABLISHED : PARTIAL);
+    }
+    return closes;
+}
+
+/* Moves a connection on by a segment: UpdateStateMachine of Zeek. True if the endpoint closes. */
+static bool next_state(struct detail *d, const struct segment *s)
+{
+    const uint32_t side = s->side, peer = 1 - side;
+    switch (d->state[side]) {
+    case INACTIVE:
+        return first_segment(d, s);
+    case SYN_SENT:
+    case SYN_ACK_SENT:
+        if (s->is_fin)
+            set_state(d, side, CLOSED);
+        if (s->is_rst)
+            set_state(d, side, RESET);
+        return s->is_fin || s->is_rst;
+    case PARTIAL:
+    case ESTABLISHED:
+        if (s->is_syn && !s->is_ack && d->state[side] == PARTIAL && d->state[peer] == INACTIVE)
+            set_state(d, side, SYN_SENT);
+        if (s->is_rst) {
+            set_state(d, side, RESET);
+        } else if (s->is_fin) {
+            set_state(d, side, CLOSED);
+            /* The peer sent FIN and RST: a normal end. */
+            if (d->state[peer] == RESET && d->previous[peer] == CLOSED)
+                set_state(d, peer, CLOSED);
+        }
+        return s->is_fin || s->is_rst;
+    case CLOSED:
+        if (s->is_rst && d->state[peer] != CLOSED) {
+            set_state(d, side, RESET);
+            return true;
+        }
+        return false;
+    default:
+        return false;
+    }
+}
+
+/* Handles a segment that may change more than counts. Out of line, so that most packets pass by a short function. */
+static __attribute__((noinline)) void track(const struct weir_packet *p, uint32_t entry, uint32_t side, uint32_t payload)
+{
+    struct flow *f = &flows[entry];
+    struct detail *d = &details[entry];
+    const struct segment s = {
+        .ts_ns = p->ts_ns,
+        .side = side,
+        .seq = weir_tcp_seq(p),
+        .ack = weir_tcp_ack(p),
+        .payload = payload,
+        .is_syn = (p->tcp_flags & WEIR_TCP_SYN) != 0,
+        .is_fin = (p->tcp_flags & WEIR_TCP_FIN) != 0,
+        .is_rst = (p->tcp_flags & WEIR_TCP_RST) != 0,
+        .is_ack = (p->tcp_flags & WEIR_TCP_ACK) != 0,
+    };
+    /* Data of a RST is no part of the stream. */
+    const uint32_t end = s.seq + (s.is_rst ? 0 : payload) + s.is_syn + s.is_fin;
+    if (payload != 0 && !s.is_rst)
+        d->flags |= HAS_DATA;
+    init_sequence(f, d, &s, end);
+    update_history(d, &s);
+    time_handshake(d, &s);
+    follow_sequence(f, d, &s, end);
+    if (next_state(d, &s))
+        d->flags |= (uint8_t)(DID_CLOSE << side);
+
+    const bool closed[2] = { (d->flags & DID_CLOSE) != 0, (d->flags & DID_CLOSE << 1) != 0 };
+    const bool is_reset = d->state[0] == RESET || d->state[1] == RESET;
+    const bool is_half = (closed[0] && d->state[1] == INACTIVE) || (closed[1] && d->state[0] == INACTIVE);
+    uint32_t bits = (closed[0] && closed[1]) || is_reset || is_half ? ENDED : 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const bool waits = i == 0 && (d->flags & IS_PENDING);
+        if (d->state[i] == INACTIVE || d->state[i] == RESET || waits)
+            continue;
+        const uint32_t seen = d->seen >> 8 * i;
+        bits |= ((seen & SEEN_ACK ? ACK_QUICK : 0u) | (seen & SEEN_DATA ? DATA_QUICK : 0u)) << 2 * i;
+    }
+    f->bits = (uint16_t)bits;
+}
+
+/* True if a SYN begins a new connection with the addresses and ports of this one: IsReuse of Zeek. */
+static bool is_reuse(const struct detail *d, const struct weir_packet *p)
+{
+    const bool is_ack = (p->tcp_flags & WEIR_TCP_ACK) != 0;
+    if (d->history_len == 0 || (is_ack && d->state[0] != INACTIVE))
+        return false;
+    return (d->flags & (DID_CLOSE | DID_CLOSE << 1)) != 0 || weir_tcp_seq(p) != d->start[is_ack];
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+/* What distinguishes a flow. */
+struct identity {
+    uint64_t ends;
+    uint32_t ports;
+    uint32_t kind;
+};
+
+static inline uint8_t tag_of(uint64_t hash)
+{
+    const uint8_t low = (uint8_t)hash;
+    return low != 0 ? low : 1;
+}
+
+/* Returns the identity of a packet. */
+static struct identity identify(const struct weir_packet *p)
+{
+    const uint8_t protocol = p->ip_proto;
+    const uint8_t *ip = weir_l3(p);
+    struct identity id = { .kind = protocol, .ports = p->src_port | (uint32_t)p->dst_port << 16 };
+    if (p->flags & WEIR_IPV6) {
+        id.kind |= IS_V6;
+    } else {
+        id.ends = weir_le64(ip + 12);
+    }
+    if (p->flags & WEIR_FRAGMENT) {
+        /* Later fragments have no ports, and the first one may come after them. */
+        id.kind |= IS_FRAGMENT;
+        id.ports = 0;
+    } else if (protocol == TCP || protocol == UDP) {
+        if ((p->flags & WEIR_L4) || id.ports != 0)
+            id.kind |= HAS_PORTS;
+    } else if ((protocol == ICMP || protocol == ICMP_V6 || protocol == SCTP) && (p->flags & WEIR_L4) && p->l4_offset + 4u <= p->cap_len) {
+        const uint8_t *header = weir_l4(p);
+        id.kind |= HAS_PORTS;
+        if (protocol == SCTP) {
+            id.ports = weir_be16(header) | (uint32_t)weir_be16(header + 2) << 16;
+        } else {
+            const int32_t counterpart = weir_icmp_counterpart(protocol == ICMP_V6, header[0]);
+            if (counterpart < 0)
+                id.kind |= IS_ONE_WAY;
+            id.ports = header[0] | (counterpart < 0 ? header[1] : (uint32_t)counterpart) << 16;
+        }
+    }
+    return id;
+}
+
+/* Returns the ways of a set with a tag, as bits. */
+static inline uint32_t ways_with(const struct set *set, uint8_t tag)
+{
+    return weir_same16(weir_load16(set->tags), weir_splat16(tag)) & ((1 << WAYS) - 1);
+}
+
+/* Returns a set of the part that the upper bits of the hash choose, by other bits of it. */
+static inline uint32_t set_of(uint64_t hash, uint32_t bits)
+{
+    return (uint32_t)(hash >> 58) * part_sets + (uint32_t)((uint64_t)bits * part_sets >> 32);
+}
+
+/* The two sets in which a flow may be. */
+static inline uint32_t first_set(uint64_t hash) { return set_of(hash, (uint32_t)(hash >> 26)); }
+static inline uint32_t second_set(uint64_t hash) { return set_of(hash, (uint32_t)hash); }
+
+static inline bool has_ends(const struct detail *d, struct weir_ip src, struct weir_ip dst)
+{
+    return ((d->src.first ^ src.first) | (d->src.last ^ src.last) | (d->dst.first ^ dst.first) | (d->dst.last ^ dst.last)) == 0;
+}
+
+/* Finds a flow in a set. Returns its entry and the side that sent the packet as entry * 2 + side; -1 if the flow is not there. */
+static int64_t find(const struct weir_packet *p, const struct set *set, const struct identity *id)
+{
+    const uint64_t back = id->ends << 32 | id->ends >> 32;
+    const uint32_t back_ports = id->ports << 16 | id->ports >> 16;
+    uint32_t ways = ways_with(set, tag_of(p->flow_hash));
+    WEIR_WHILE(WAYS, ways != 0) {
+        const uint32_t entry = set->entries[__builtin_ctz(ways)];
+        const struct flow *f = &flows[entry];
+        ways &= ways - 1;
+        if (f->kind != id->kind)
+            continue;
+        bool is_same = (f->ends == id->ends) & (f->ports == id->ports);
+        bool is_back = (f->ends == back) & (f->ports == back_ports) & !(id->kind & IS_ONE_WAY);
+        if (!(is_same | is_back))
+            continue;
+        if (id->kind & IS_V6) {
+            const struct weir_ip src = weir_src(p), dst = weir_dst(p);
+            is_same &= has_ends(&details[entry], src, dst);
+            is_back &= has_ends(&details[entry], dst, src);
+            if (!(is_same | is_back))
+                continue;
+        }
+        return (int64_t)entry * 2 + !is_same;
+    }
+    return -1;
+}
+
+/* Begins a flow with its first packet. Returns the side of the packet. */
+static uint32_t begin(const struct weir_packet *p, uint32_t entry, const struct identity *id)
+{
+    struct flow *f = &flows[entry];
+    struct detail *d = &details[entry];
+    const uint32_t syn_ack = WEIR_TCP_SYN | WEIR_TCP_ACK;
+    const bool is_answer = (p->tcp_flags & syn_ack) == syn_ack && (p->flags & WEIR_L4) && !(id->kind & IS_FRAGMENT);
+    const struct weir_ip src = weir_src(p), dst = weir_dst(p);
+    *f = (struct flow){
+        .last_ns = p->ts_ns,
+        .start_ns = p->ts_ns,
+        .ends = is_answer ? id->ends << 32 | id->ends >> 32 : id->ends,
+        .ports = is_answer ? id->ports << 16 | id->ports >> 16 : id->ports,
+        .kind = (uint16_t)id->kind,
+    };
+    *d = (struct detail){
+        .src = is_answer ? dst : src,
+        .dst = is_answer ? src : dst,
+        .vlan = weir_vlan(p),
+        .flags = (p->flags & WEIR_VLAN) ? HAS_VLAN : 0,
+        .tunnel = is_outer ? 0 : p->tunnel,
+    };
+    if (is_answer)
+        add_letter(d, 0, '^');
+    return is_answer;
+}
+
+/* Finds a place for a new flow: a free one; else that of a flow that is over, or that has ended, or that was quiet for the longest time. */
+static __attribute__((noinline)) uint32_t place(const struct weir_packet *p, struct set *first, struct set *second)
+{
+    /* The second set is used once the first one is half full: most flows are then found at once, and a table may be nearly full. */
+    const uint32_t first_ways = ways_with(first, 0), second_ways = ways_with(second, 0);
+    const uint32_t first_room = (uint32_t)__builtin_popcount(first_ways);
+    const bool is_first = first_room >= WAYS / 2 || first_room >= (uint32_t)__builtin_popcount(second_ways);
+    struct set *set = is_first ? first : second;
+    const uint32_t free = is_first ? first_ways : second_ways;
+    const uint8_t tag = tag_of(p->flow_hash);
+    if (WEIR_LIKELY(free != 0)) {
+        const uint32_t way = (uint32_t)__builtin_ctz(free);
+        uint32_t entry = flow_count;
+        if (first_free != NONE) {
+            entry = first_free;
+            first_free = (uint32_t)flows[entry].ends;
+        } else {
+            flow_count++;
+        }
+        set->tags[way] = tag;
+        set->entries[way] = entry;
+        return entry;
+    }
+    uint32_t way = 0;
+    bool way_ended = false;
+    uint64_t way_last_ns = 0;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        const struct flow *f = &flows[set->entries[i]];
+        const bool ended = (f->bits & ENDED) != 0;
+        if (i == 0 || ended > way_ended || (ended == way_ended && f->last_ns < way_last_ns)) {
+            way = i;
+            way_ended = ended;
+            way_last_ns = f->last_ns;
+        }
+    }
+    const uint32_t entry = set->entries[way];
+    const struct flow *f = &flows[entry];
+    report(entry, way_ended || is_over(f, p->ts_ns) ? over_reason(f) : EVICTED);
+    set->tags[way] = tag;
+    return entry;
+}
+
+/* Ends a flow before its next packet if it is over, gets a row for `active`, or a new connection uses its addresses and ports.
+ * Returns the side of the packet. */
+static uint32_t turn(const struct weir_packet *p, uint32_t entry, uint32_t side, const struct identity *id)
+{
+    struct flow *f = &flows[entry];
+    struct detail *d = &details[entry];
+    const bool has_segment = (uint8_t)id->kind == TCP && (p->flags & WEIR_L4) && !(id->kind & IS_FRAGMENT);
+    if (is_over(f, p->ts_ns)) {
+        report(entry, over_reason(f));
+        return begin(p, entry, id);
+    }
+    if (has_segment && (p->tcp_flags & WEIR_TCP_SYN) && is_reuse(d, p)) {
+        report(entry, (f->bits & ENDED) ? END : REUSED);
+        return begin(p, entry, id);
+    }
+    const uint32_t most = f->packets[0] > f->packets[1] ? f->packets[0] : f->packets[1];
+    if ((int64_t)(p->ts_ns - f->start_ns) >= active_ns || most == UINT32_MAX) {
+        report(entry, ACTIVE);
+        f->start_ns = p->ts_ns;
+        f->packets[0] = f->packets[1] = 0;
+        f->bytes[0] = f->bytes[1] = 0;
+        d->retransmitted[0] = d->retransmitted[1] = 0;
+    }
+    return side;
+}
+
+/* Counts any packet. `hash` chooses the set. */
+static void count(const struct weir_packet *p, uint64_t hash)
+{
+    struct set *first = &sets[first_set(hash)], *second = &sets[second_set(hash)];
+    const struct identity id = identify(p);
+    const uint8_t *ip = weir_l3(p);
+    uint32_t len = weir_be16(ip + ((p->flags & WEIR_IPV4) ? 2 : 4));
+    if (len == 0 && ((p->flags & WEIR_IPV4) || ip[6] != NO_NEXT_HEADER))
+        len = p->wire_len - p->l3_offset; /* left to the network card, or a jumbogram */
+    else if (p->flags & WEIR_IPV6)
+        len += 40;
+
+    int64_t found = find(p, first, &id);
+    if (found < 0)
+        found = find(p, second, &id);
+    uint32_t entry, side;
+    struct flow *f;
+    if (found >= 0) {
+        entry = (uint32_t)(found >> 1);
+        side = turn(p, entry, (uint32_t)found & 1, &id);
+        f = &flows[entry];
+        f->last_ns = p->ts_ns > f->last_ns ? p->ts_ns : f->last_ns;
+    } else {
+        entry = place(p, first, second);
+        side = begin(p, entry, &id);
+        f = &flows[entry];
+    }
+    f->packets[side]++;
+    f->bytes[side] += len;
+    if ((p->flags & (WEIR_TCP | WEIR_L4 | WEIR_FRAGMENT)) != (WEIR_TCP | WEIR_L4))
+        return;
+    const uint32_t headers = (uint32_t)p->payload_offset - p->l3_offset;
+    track(p, entry, side, len > headers ? len - headers : 0);
+}
+
+/* Counts a packet of the usual kind in a flow that is there, if nothing but counts and the next sequence number change. */
+static inline __attribute__((always_inline)) bool count_plain(const struct weir_packet *p, uint32_t entry, bool is_v6)
+{
+    const uint32_t is_tcp = (p->flags & WEIR_TCP) != 0;
+    const uint8_t *ip = weir_l3(p);
+    struct flow *f = &flows[entry];
+    const uint32_t ports = weir_le32(&p->src_port), back_ports = ports << 16 | ports >> 16;
+    uint32_t is_same = f->ports == ports, is_back = f->ports == back_ports;
+    if (is_v6) {
+        const struct weir_ip src = weir_ip_v6(ip + 8), dst = weir_ip_v6(ip + 24);
+        is_same &= has_ends(&details[entry], src, dst);
+        is_back &= has_ends(&details[entry], dst, src);
+    } else {
+        const uint64_t ends = weir_le64(ip + 12), back = ends << 32 | ends >> 32;
+        is_same &= f->ends == ends;
+        is_back &= f->ends == back;
+    }
+    const uint32_t length = weir_be16(ip + (is_v6 ? 4 : 2)), len = length + (is_v6 ? 40 : 0);
+    const uint32_t side = is_same ^ 1, kind = p->ip_proto | (uint32_t)HAS_PORTS | (is_v6 ? IS_V6 : 0), headers = (uint32_t)p->payload_offset - p->l3_offset;
+    const uint32_t payload = len > headers ? len - headers : 0, seq = weir_be32(weir_l4(p) + 4), next = f->next[side];
+    const int64_t quiet = (int64_t)(p->ts_ns - f->last_ns);
+    const uint32_t is_known = (is_same | is_back) & (f->kind == kind) & (quiet <= param_idle())
+        & ((int64_t)(p->ts_ns - f->start_ns) < active_ns) & (f->packets[side] != UINT32_MAX) & (length != 0);
+    const uint32_t is_quick = (uint32_t)(f->bits >> (2 * side + (payload != 0))) & ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST)) == 0)
+        & ((payload == 0) | ((int32_t)(seq - next) >= 0)) & ((f->bits & ENDED) == 0);
+    if (WEIR_UNLIKELY((is_known & (is_quick | (is_tcp ^ 1))) == 0))
+        return false;
+    f->last_ns = quiet > 0 ? p->ts_ns : f->last_ns;
+    f->packets[side]++;
+    f->bytes[side] += len;
+    const uint32_t end = seq + payload;
+    f->next[side] = (is_tcp & ((int32_t)(end - next) > 0)) ? end : next;
+    return true;
+}
+
+/* Counts a packet that count_plain does not. */
+static __attribute__((noinline)) void count_other(const struct weir_packet *p)
+{
+    if (!weir_is_ip(p))
+        return;
+    if (p->tunnel == WEIR_TUNNEL_NONE || is_outer) {
+        count(p, p->flow_hash);
+        return;
+    }
+    struct weir_packet room;
+    const struct weir_packet *q = weir_innermost(p, &room);
+    /* The outer hash chooses the part of the table, and so the instance; the inner one chooses the set in it. */
+    count(q, (p->flow_hash & PART_MASK) | (q->flow_hash & ~PART_MASK));
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    const uint8_t tag = tag_of(p->flow_hash);
+    const struct set *set = &sets[first_set(p->flow_hash)];
+    uint32_t ways = ways_with(set, tag);
+    if (WEIR_UNLIKELY(ways == 0)) {
+        set = &sets[second_set(p->flow_hash)];
+        ways = ways_with(set, tag);
+    }
+    const uint32_t entry = ways != 0 ? set->entries[__builtin_ctz(ways)] : NONE;
+    const uint32_t layers = p->flags & (WEIR_IPV4 | WEIR_IPV6 | WEIR_L4 | WEIR_FRAGMENT);
+    const bool is_plain = (p->flags & (WEIR_TCP | WEIR_UDP)) && (p->tunnel == WEIR_TUNNEL_NONE || is_outer);
+    bool is_counted = false;
+    if (is_plain && layers == (WEIR_IPV4 | WEIR_L4))
+        is_counted = count_plain(p, entry, false);
+    else if (is_plain && layers == (WEIR_IPV6 | WEIR_L4))
+        is_counted = count_plain(p, entry, true);
+    if (WEIR_UNLIKELY(!is_counted))
+        count_other(p);
+    return WEIR_PASS;
+}
+
+/* Emits the flows that are over, in a part of the table. Packets find out themselves; this is for flows without further packets. */
+WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
+{
+    (void)periods;
+    for (uint32_t i = 0; i < SWEEP && i < set_count; i++) {
+        struct set *set = &sets[sweep_next];
+        sweep_next = sweep_next + 1 < set_count ? sweep_next + 1 : 0;
+        if (ways_with(set, 0) == (1 << WAYS) - 1)
+            continue;
+        for (uint32_t way = 0; way < WAYS; way++) {
+            const uint32_t entry = set->entries[way];
+            if (set->tags[way] != 0 && is_over(&flows[entry], now)) {
+                report(entry, over_reason(&flows[entry]));
+                set->tags[way] = 0;
+                flows[entry].kind = FREE;
+                flows[entry].ends = first_free;
+                first_free = entry;
+            }
+        }
+    }
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    /* First a short loop over the table, then a loop with as many rows as a call may emit: so the bound of the whole is low. */
+    static uint32_t remaining[WEIR_RECORDS_PER_CALL];
+    uint32_t count = 0, rows = 0;
+    for (uint32_t i = 0; i < param_table_size() + PARTS * WAYS && i < set_count * WAYS; i++) {
+        const struct set *set = &sets[i / WAYS];
+        if (set->tags[i % WAYS] == 0)
+            continue;
+        if (count < WEIR_RECORDS_PER_CALL)
+            remaining[count] = set->entries[i % WAYS];
+        count++;
+    }
+    for (uint32_t i = 0; i < WEIR_RECORDS_PER_CALL && i < count; i++) {
+        const struct flow *f = &flows[remaining[i]];
+        rows += report(remaining[i], (f->bits & ENDED) || is_over(f, now) ? over_reason(f) : STOP);
+    }
+    if (rows < count) {
+        struct weir_text text = WEIR_TEXT;
+        WEIR_ADD(&text, "weir takes no more rows at the end of a run; flows without a row: ");
+        weir_add_number(&text, count - rows);
+        weir_log(WEIR_WARNING, text.bytes, text.len & (WEIR_TEXT_BYTES - 1));
+    }
+}
