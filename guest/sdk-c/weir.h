@@ -1055,9 +1055,6 @@ enum {
     WEIR_GCM_TAG_BYTES = 16,
 };
 
-/* The sum of two lengths, which does not wrap around. */
-WEIR_INLINE uint32_t weir_sum(uint32_t a, uint32_t b) { return a > WEIR_CRYPTO_BYTES || b > WEIR_CRYPTO_BYTES ? UINT32_MAX : a + b; }
-
 /* HMAC-SHA-256 (RFC 2104). Returns 32, or WEIR_RANGE. */
 WEIR_INLINE int32_t weir_hmac_sha256(const void *key, uint32_t key_len, const void *bytes, uint32_t len, uint8_t out[WEIR_SHA256_BYTES])
 {
@@ -1065,7 +1062,9 @@ WEIR_INLINE int32_t weir_hmac_sha256(const void *key, uint32_t key_len, const vo
         .algorithm = WEIR_HMAC_SHA256, .key = key, .key_len = key_len, .input = bytes, .input_len = len,
         .output = out, .output_len = WEIR_SHA256_BYTES,
     };
-    return weir_host_hmac(&request, weir_sum(key_len, len));
+    if (key_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_hmac(&request, key_len + len);
 }
 
 /* HKDF-Extract with SHA-256 (RFC 5869): a pseudorandom key from input keying material. Returns 32, or WEIR_RANGE. */
@@ -1075,7 +1074,9 @@ WEIR_INLINE int32_t weir_hkdf_extract(const void *salt, uint32_t salt_len, const
         .algorithm = WEIR_HKDF_EXTRACT_SHA256, .key = material, .key_len = len, .input = salt, .input_len = salt_len,
         .output = out, .output_len = WEIR_SHA256_BYTES,
     };
-    return weir_host_hkdf(&request, weir_sum(salt_len, len));
+    if (salt_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_hkdf(&request, salt_len + len);
 }
 
 /* HKDF-Expand with SHA-256 (RFC 5869): `len` bytes, at most 8160, from a pseudorandom key. Returns `len`, or WEIR_RANGE. */
@@ -1113,7 +1114,9 @@ WEIR_INLINE int32_t weir_aes128_gcm_open(const uint8_t key[WEIR_AES128_BYTES], c
         .aad = aad, .aad_len = aad_len, .input = bytes, .input_len = len,
         .output = out, .output_len = len < WEIR_GCM_TAG_BYTES ? 0 : len - WEIR_GCM_TAG_BYTES,
     };
-    return weir_host_aead_open(&request, weir_sum(aad_len, len));
+    if (aad_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_aead_open(&request, aad_len + len);
 }
 
 /* Encrypts one block with AES-128. Returns 16. */
