@@ -7,7 +7,7 @@
 //! To add a function, add a variant of [`HostFunction`] and its definition. Edge/sandbox then does not compile until it
 //! implements the function.
 
-use crate::limit;
+use crate::{crypto, limit};
 
 /// The import module name of all host functions.
 pub const MODULE: &str = "weir";
@@ -62,6 +62,14 @@ pub enum HostFunction {
     Reply,
     /// Publishes the next version of a named table.
     Publish,
+    /// Computes a keyed hash of bytes.
+    Hmac,
+    /// Derives a key from another.
+    Hkdf,
+    /// Decrypts and authenticates bytes.
+    AeadOpen,
+    /// Encrypts one block.
+    AesBlock,
 }
 
 /// A WebAssembly value type that occurs in signatures.
@@ -94,13 +102,17 @@ pub enum HostType {
     Buffer,
     /// Address of a packet descriptor.
     Descriptor,
+    /// Address of a [`CryptoRequest`](crate::crypto::CryptoRequest).
+    CryptoRequest,
 }
 
 impl HostType {
     /// Returns the WebAssembly type.
     pub const fn value_type(self) -> ValueType {
         match self {
-            Self::U32 | Self::I32 | Self::Bytes | Self::Buffer | Self::Descriptor => ValueType::I32,
+            Self::U32 | Self::I32 | Self::Bytes | Self::Buffer | Self::Descriptor | Self::CryptoRequest => {
+                ValueType::I32
+            }
             Self::U64 | Self::I64 => ValueType::I64,
             Self::F64 => ValueType::F64,
         }
@@ -282,6 +294,7 @@ const HANDLE: HostParameter = parameter("handle", HostType::I32);
 const DESCRIPTOR: HostParameter = parameter("descriptor", HostType::Descriptor);
 const DESTINATION: HostParameter = parameter("destination", HostType::Buffer);
 const ROOM: HostParameter = parameter("room", HostType::U32);
+const REQUEST: HostParameter = parameter("request", HostType::CryptoRequest);
 
 /// The field values that most definitions have.
 const DEFAULTS: HostDefinition = HostDefinition {
@@ -301,7 +314,7 @@ const DEFAULTS: HostDefinition = HostDefinition {
 };
 
 /// The number of host functions.
-pub const COUNT: usize = HostFunction::Publish as usize + 1;
+pub const COUNT: usize = HostFunction::AesBlock as usize + 1;
 
 /// The definitions of all host functions, in the order of [`HostFunction`]. An address whose bytes are not wholly inside
 /// one of the module's areas (private memory, packets, descriptors, tables) ends the call in progress as a fault.
@@ -514,10 +527,50 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         returns: "0, `FULL`, `RANGE`, `DENIED`, or `UNKNOWN` for a table that is not declared as published",
         ..DEFAULTS
     },
+    HostDefinition {
+        function: HostFunction::Hmac,
+        name: "hmac",
+        parameters: &[REQUEST, LEN],
+        cost: CallCost { call: 4_500, per_byte: 11 },
+        length: length(1, crypto::BYTES, OverLength::Refuse),
+        does: "authenticates the [request](#cryptography)'s input with HMAC-SHA-256; `len` is at least the lengths of key and input",
+        returns: "the number of bytes written, `RANGE`, or `UNKNOWN` for another algorithm or kind of key",
+        ..DEFAULTS
+    },
+    HostDefinition {
+        function: HostFunction::Hkdf,
+        name: "hkdf",
+        parameters: &[REQUEST, LEN],
+        cost: CallCost { call: 4_500, per_byte: 11 },
+        length: length(1, crypto::BYTES, OverLength::Refuse),
+        does: "extracts a key, with `len` as for `hmac`, or expands one; then `len` is at least the input's length and 192, for each 32 bytes of output",
+        returns: "the number of bytes written, `RANGE`, or `UNKNOWN` for another algorithm or kind of key",
+        ..DEFAULTS
+    },
+    HostDefinition {
+        function: HostFunction::AeadOpen,
+        name: "aead_open",
+        parameters: &[REQUEST, LEN],
+        cost: CallCost { call: 6_000, per_byte: 20 },
+        length: length(1, crypto::BYTES, OverLength::Refuse),
+        does: "decrypts the [request](#cryptography)'s input with AES-128-GCM, and checks its tag; `len` is at least the lengths of associated data and input",
+        returns: "the number of bytes written, `FORGED` (no byte is written), `RANGE`, or `UNKNOWN` for another algorithm or kind of key",
+        ..DEFAULTS
+    },
+    HostDefinition {
+        function: HostFunction::AesBlock,
+        name: "aes_block",
+        parameters: &[REQUEST],
+        cost: CallCost { call: 4_000, per_byte: 0 },
+        does: "encrypts the [request](#cryptography)'s input, a block of 16 bytes, with AES-128",
+        returns: "16, `RANGE`, or `UNKNOWN` for another algorithm or kind of key",
+        ..DEFAULTS
+    },
 ];
 
 /// Compilation fails for a definition at the index of another function. It also fails for definitions that the analyser
-/// could not bound: without fuel for a call, or with an address of bytes but no length.
+/// could not bound: without fuel for a call, or with an address of bytes but no length. Descriptors and requests have
+/// their size; what a request points to is bounded by the length argument, or is of constant size.
 const _: () = {
     let mut place = 0;
     while place < COUNT {

@@ -21,6 +21,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod crypto;
 mod descriptor;
 pub mod entry;
 pub mod finding;
@@ -155,6 +156,8 @@ pub mod code {
     pub const WHEN: i32 = -4;
     /// No such thing: an unknown parameter, stream, output, table, pattern or kept packet.
     pub const UNKNOWN: i32 = -5;
+    /// The authentication tag does not match: the bytes, the nonce, the key or the associated data are not the sender's.
+    pub const FORGED: i32 = -6;
 }
 
 /// Limits on one call's requests to the host. They do not depend on the number of threads, so neither does the output.

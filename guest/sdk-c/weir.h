@@ -252,6 +252,7 @@ enum {
                         * nowhere; a packet that cannot be kept; a table without readers */
     WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start */
     WEIR_UNKNOWN = -5, /* no such parameter, stream, output, table, pattern or kept packet */
+    WEIR_FORGED = -6,  /* an authentication tag does not match: bytes, nonce, key or associated data are not the sender's */
 };
 
 /* Limits of the host. */
@@ -340,6 +341,22 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 
 #endif
 
+/* The request of a cryptographic host function. The functions weir_hmac_sha256() to weir_aes128_block() fill it. */
+struct weir_crypto {
+    uint32_t algorithm;
+    uint32_t key_kind; /* WEIR_KEY_BYTES: the key is bytes of the module */
+    const void *key;
+    uint32_t key_len;
+    const void *nonce;
+    uint32_t nonce_len;
+    const void *aad; /* associated data: authenticated, not encrypted */
+    uint32_t aad_len;
+    const void *input;
+    uint32_t input_len;
+    void *output; /* may overlap the input */
+    uint32_t output_len;
+};
+
 /* The host functions. The wrappers below, and those in module.h, are easier to use. If bytes are not wholly inside the module's
  * memory, a packet or the descriptors, the call ends. */
 /* host functions: begin */
@@ -361,6 +378,10 @@ WEIR_IMPORT(call) int64_t weir_host_call(uint32_t service, const void *bytes, ui
 WEIR_IMPORT(message) int32_t weir_host_message(void *destination, uint32_t room);
 WEIR_IMPORT(reply) int32_t weir_host_reply(uint64_t call, const void *bytes, uint32_t len);
 WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len);
+WEIR_IMPORT(hmac) int32_t weir_host_hmac(const struct weir_crypto *request, uint32_t len);
+WEIR_IMPORT(hkdf) int32_t weir_host_hkdf(const struct weir_crypto *request, uint32_t len);
+WEIR_IMPORT(aead_open) int32_t weir_host_aead_open(const struct weir_crypto *request, uint32_t len);
+WEIR_IMPORT(aes_block) int32_t weir_host_aes_block(const struct weir_crypto *request);
 /* host functions: end */
 
 /* Runs its body for each packet of a batch that is for this module:
@@ -1015,6 +1036,98 @@ WEIR_INLINE uint64_t weir_hash_end(uint64_t hash)
 
 /* Hash of two words. */
 WEIR_INLINE uint64_t weir_hash64(uint64_t a, uint64_t b) { return weir_hash_end(weir_hash_add(weir_hash_add(0, a), b)); }
+
+/* ---- Cryptography ------------------------------------------------------------------------------------------------ */
+
+/* The numbers of struct weir_crypto. One call processes at most WEIR_CRYPTO_BYTES: key and input of HMAC, associated data and
+ * ciphertext of an AEAD. */
+enum {
+    WEIR_KEY_BYTES = 0, /* key_kind */
+    WEIR_HMAC_SHA256 = 1,
+    WEIR_HKDF_EXTRACT_SHA256 = 1,
+    WEIR_HKDF_EXPAND_SHA256 = 2,
+    WEIR_AEAD_AES128_GCM = 1,
+    WEIR_AES128 = 1,
+    WEIR_CRYPTO_BYTES = 64 * 1024,
+    WEIR_HKDF_STEP_BYTES = 192, /* with the information, the bytes that SHA-256 processes for 32 bytes of output */
+    WEIR_AES128_BYTES = 16,     /* of a key, and of a block */
+    WEIR_GCM_NONCE_BYTES = 12,
+    WEIR_GCM_TAG_BYTES = 16,
+};
+
+/* HMAC-SHA-256 (RFC 2104). Returns 32, or WEIR_RANGE. */
+WEIR_INLINE int32_t weir_hmac_sha256(const void *key, uint32_t key_len, const void *bytes, uint32_t len, uint8_t out[WEIR_SHA256_BYTES])
+{
+    const struct weir_crypto request = {
+        .algorithm = WEIR_HMAC_SHA256, .key = key, .key_len = key_len, .input = bytes, .input_len = len,
+        .output = out, .output_len = WEIR_SHA256_BYTES,
+    };
+    if (key_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_hmac(&request, key_len + len);
+}
+
+/* HKDF-Extract with SHA-256 (RFC 5869): a pseudorandom key from input keying material. Returns 32, or WEIR_RANGE. */
+WEIR_INLINE int32_t weir_hkdf_extract(const void *salt, uint32_t salt_len, const void *material, uint32_t len, uint8_t out[WEIR_SHA256_BYTES])
+{
+    const struct weir_crypto request = {
+        .algorithm = WEIR_HKDF_EXTRACT_SHA256, .key = material, .key_len = len, .input = salt, .input_len = salt_len,
+        .output = out, .output_len = WEIR_SHA256_BYTES,
+    };
+    if (salt_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_hkdf(&request, salt_len + len);
+}
+
+/* HKDF-Expand with SHA-256 (RFC 5869): `len` bytes, at most 8160, from a pseudorandom key. Returns `len`, or WEIR_RANGE. */
+WEIR_INLINE int32_t weir_hkdf_expand(const uint8_t key[WEIR_SHA256_BYTES], const void *info, uint32_t info_len, void *out, uint32_t len)
+{
+    const struct weir_crypto request = {
+        .algorithm = WEIR_HKDF_EXPAND_SHA256, .key = key, .key_len = WEIR_SHA256_BYTES, .input = info, .input_len = info_len,
+        .output = out, .output_len = len,
+    };
+    if (info_len > WEIR_CRYPTO_BYTES || len > 255 * WEIR_SHA256_BYTES)
+        return WEIR_RANGE;
+    return weir_host_hkdf(&request, (info_len + WEIR_HKDF_STEP_BYTES) * ((len + 31) / 32));
+}
+
+/* HKDF-Expand-Label of TLS 1.3 (RFC 8446, 7.1) with SHA-256 and an empty context. `label` is without "tls13 ", and has at most 32
+ * bytes: "key", "iv", "quic hp". Returns `len`, or WEIR_RANGE. */
+WEIR_INLINE int32_t weir_hkdf_expand_label(const uint8_t secret[WEIR_SHA256_BYTES], const char *label, uint32_t label_len, void *out, uint16_t len)
+{
+    if (label_len > 32)
+        return WEIR_RANGE;
+    uint8_t info[2 + 1 + 6 + 32 + 1] = { (uint8_t)(len >> 8), (uint8_t)len, (uint8_t)(6 + label_len), 't', 'l', 's', '1', '3', ' ' };
+    for (uint32_t i = 0; i < 32 && i < label_len; i++)
+        info[9 + i] = (uint8_t)label[i];
+    /* The context's length, 0, follows the label. */
+    return weir_hkdf_expand(secret, info, 9 + label_len + 1, out, len);
+}
+
+/* Decrypts AES-128-GCM: `len` bytes of ciphertext, of which the last 16 are the tag. `out` has space for len - 16 bytes, and may overlap
+ * the ciphertext. Returns the number of bytes written; WEIR_FORGED, with `out` as before; or WEIR_RANGE. */
+WEIR_INLINE int32_t weir_aes128_gcm_open(const uint8_t key[WEIR_AES128_BYTES], const uint8_t nonce[WEIR_GCM_NONCE_BYTES], const void *aad,
+                                         uint32_t aad_len, const void *bytes, uint32_t len, void *out)
+{
+    const struct weir_crypto request = {
+        .algorithm = WEIR_AEAD_AES128_GCM, .key = key, .key_len = WEIR_AES128_BYTES, .nonce = nonce, .nonce_len = WEIR_GCM_NONCE_BYTES,
+        .aad = aad, .aad_len = aad_len, .input = bytes, .input_len = len,
+        .output = out, .output_len = len < WEIR_GCM_TAG_BYTES ? 0 : len - WEIR_GCM_TAG_BYTES,
+    };
+    if (aad_len > WEIR_CRYPTO_BYTES || len > WEIR_CRYPTO_BYTES)
+        return WEIR_RANGE; /* a sum that wraps around is never one of a valid request */
+    return weir_host_aead_open(&request, aad_len + len);
+}
+
+/* Encrypts one block with AES-128. Returns 16. */
+WEIR_INLINE int32_t weir_aes128_block(const uint8_t key[WEIR_AES128_BYTES], const uint8_t block[WEIR_AES128_BYTES], uint8_t out[WEIR_AES128_BYTES])
+{
+    const struct weir_crypto request = {
+        .algorithm = WEIR_AES128, .key = key, .key_len = WEIR_AES128_BYTES, .input = block, .input_len = WEIR_AES128_BYTES,
+        .output = out, .output_len = WEIR_AES128_BYTES,
+    };
+    return weir_host_aes_block(&request);
+}
 
 /* ---- Community ID --------------------------------------------------------------------------------------------------- */
 

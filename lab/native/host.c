@@ -30,6 +30,10 @@ struct lab_host {
     int32_t (*publish)(void *, uint32_t table, const void *bytes, uint32_t len);
     int64_t (*reserve)(void *, int64_t bytes);
     int32_t (*digest)(void *, uint32_t algorithm, const void *bytes, uint32_t len, void *destination);
+    int32_t (*hmac)(void *, const struct weir_crypto *request);
+    int32_t (*hkdf)(void *, const struct weir_crypto *request);
+    int32_t (*aead_open)(void *, const struct weir_crypto *request);
+    int32_t (*aes_block)(void *, const struct weir_crypto *request);
 };
 
 static struct lab_host host;
@@ -46,6 +50,10 @@ int32_t weir_host_digest(uint32_t algorithm, const void *bytes, uint32_t len, vo
 {
     return host.digest(host.context, algorithm, bytes, len, destination);
 }
+int32_t weir_host_hmac(const struct weir_crypto *request, uint32_t len) { (void)len; return host.hmac(host.context, request); }
+int32_t weir_host_hkdf(const struct weir_crypto *request, uint32_t len) { (void)len; return host.hkdf(host.context, request); }
+int32_t weir_host_aead_open(const struct weir_crypto *request, uint32_t len) { (void)len; return host.aead_open(host.context, request); }
+int32_t weir_host_aes_block(const struct weir_crypto *request) { return host.aes_block(host.context, request); }
 int32_t weir_host_log(uint32_t level, const void *text, uint32_t len) { return host.log(host.context, level, text, len); }
 int64_t weir_host_param_int(uint32_t index) { return host.param_int(host.context, index); }
 double weir_host_param_float(uint32_t index) { return host.param_float(host.context, index); }

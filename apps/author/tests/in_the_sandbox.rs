@@ -558,3 +558,145 @@ fn digests_of_both_sdks_match_the_standards() {
         assert_eq!(codes, [20, 32, 20, 32, -2], "{lang:?}");
     }
 }
+
+/// A module that opens the server's Initial packet of RFC 9001, A.3, at its stop, with keys from the connection
+/// identifier; then the same packet with another first byte; and it computes the HMAC of RFC 4231, 4.3.
+const CRYPTO_C: &str = r#"
+#include "weir.h"
+#include "module.h"
+
+static const uint8_t salt[] = { 0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad, 0xcc, 0xbb, 0x7f, 0x0a };
+static const uint8_t dcid[] = { 0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08 };
+static uint8_t packet[] = { PACKET };
+static uint8_t secret[32], key[16], iv[12], hp[16], mask[16], out[128];
+
+static void say(int32_t len)
+{
+    const struct digests_row row = { .digest = weir_string(out, len < 0 ? 0 : (uint32_t)len), .code = len };
+    emit_digests(&row);
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    (void)p;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    (void)now;
+    weir_hkdf_extract(salt, sizeof salt, dcid, sizeof dcid, secret);
+    weir_hkdf_expand_label(secret, "server in", 9, secret, 32);
+    weir_hkdf_expand_label(secret, "quic key", 8, key, 16);
+    weir_hkdf_expand_label(secret, "quic iv", 7, iv, 12);
+    weir_hkdf_expand_label(secret, "quic hp", 7, hp, 16);
+    weir_aes128_block(hp, packet + 22, mask);
+    packet[0] ^= mask[0] & 0x0f;
+    packet[18] ^= mask[1];
+    packet[19] ^= mask[2];
+    iv[11] ^= 1;
+    say(weir_aes128_gcm_open(key, iv, packet, 20, packet + 20, sizeof packet - 20, out));
+    packet[0] ^= 1;
+    say(weir_aes128_gcm_open(key, iv, packet, 20, packet + 20, sizeof packet - 20, out));
+    say(weir_aes128_gcm_open(key, iv, packet, UINT32_MAX, packet + 20, 100, out));
+    say(weir_hkdf_expand_label(secret, "a label with more than 32 characters", 36, key, 16));
+    say(weir_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out));
+}
+"#;
+
+const CRYPTO_RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+#[path = "../.weir/module.rs"]
+mod module;
+use module::Digests;
+use weir_guest::*;
+
+struct S;
+
+static SALT: [u8; 20] = [0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad, 0xcc, 0xbb, 0x7f, 0x0a];
+static DCID: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
+static PACKET: [u8; 135] = [PACKET_BYTES];
+
+fn say(digest: Result<&[u8], Error>) {
+    let code = match digest {
+        Ok(digest) => digest.len() as i64,
+        Err(Error::Range) => -2,
+        Err(Error::Forged) => -6,
+        Err(_) => 0,
+    };
+    emit(&Digests { digest: Str::new(digest.unwrap_or_default()), code });
+}
+
+impl S {
+    fn packet(&mut self, _: &Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn run() -> Result<(), Error> {
+        let mut packet = PACKET;
+        let (mut secret, mut key, mut iv, mut hp, mut out) = ([0; 32], [0; 16], [0; 12], [0; 16], [0; 128]);
+        let initial = hkdf_extract(&SALT, &DCID)?;
+        hkdf_expand_label(&initial, "server in", &mut secret)?;
+        hkdf_expand_label(&secret, "quic key", &mut key)?;
+        hkdf_expand_label(&secret, "quic iv", &mut iv)?;
+        hkdf_expand_label(&secret, "quic hp", &mut hp)?;
+        let mut sample = [0; 16];
+        sample.copy_from_slice(&packet[22..38]);
+        let mask = aes128_block(&hp, &sample)?;
+        packet[0] ^= mask[0] & 0x0f;
+        packet[18] ^= mask[1];
+        packet[19] ^= mask[2];
+        iv[11] ^= 1;
+        say(aes128_gcm_open(&key, &iv, &packet[..20], &packet[20..], &mut out).map(|plain| &*plain));
+        packet[0] ^= 1;
+        say(aes128_gcm_open(&key, &iv, &packet[..20], &packet[20..], &mut out).map(|plain| &*plain));
+        say(aes128_gcm_open(&key, &iv, &packet[..20], &packet[20..], &mut out[..9]).map(|plain| &*plain));
+        say(hkdf_expand_label(&secret, "a label with more than 32 characters", &mut key).map(|()| &[][..]));
+        say(hmac_sha256(b"Jefe", b"what do ya want for nothing?").as_ref().map(|tag| &tag[..]).map_err(|error| *error));
+        Ok(())
+    }
+
+    fn stop(&mut self, _: u64) {
+        let _ = S::run();
+    }
+}
+
+module! {
+    state: S = S;
+    packet: S::packet;
+    stop: S::stop;
+}
+"#;
+
+#[test]
+fn both_sdks_open_an_initial_packet_of_quic() {
+    let packet = "cf000000010008f067a5502a4262b5004075c0d95a482cd0991cd25b0aac406a5816b6394100f37a1c69797554780bb38cc5a9\
+        9f5ede4cf73c3ec2493a1839b3dbcba3f6ea46c5b7684df3548e7ddeb9c3bf9c73cc3f3bded74b562bfb19fb84022f8ef4cdd93795d77\
+        d06edbb7aaf2f58891850abbdca3d20398c276456cbc42158407dd074ee";
+    let list: String =
+        (0..packet.len()).step_by(2).map(|at| format!("0x{}, ", &packet[at..at + 2])).collect();
+    let wanted = [
+        "02000000000600405a020000560303eefce7f7b37ba1d1632e96677825ddf73988cfc79825df566dc5430b9a045a1200130100002e\
+         00330024001d00209d3c940d89690b84d08a60993c144eca684d1081287c834d5311bcf32bb9da1a002b00020304",
+        "",
+        "",
+        "",
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+    ];
+    for (lang, is_there, file, text) in [
+        (ModuleLanguage::C, has_c(), "m.c", CRYPTO_C.replace("{ PACKET }", &format!("{{ {list} }}"))),
+        (ModuleLanguage::Rust, has_rust(), "src/lib.rs", CRYPTO_RUST.replace("PACKET_BYTES", &list)),
+    ] {
+        if !is_there {
+            continue;
+        }
+        let ran = run(lang, &[("weir.toml", DIGEST_TOML), (file, &text)], &[]);
+        assert_eq!(ran.counters.faults, 0);
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let printed: Vec<String> = ran.records.iter().map(|(_, _, tail)| hex(tail)).collect();
+        assert_eq!(printed, wanted, "{lang:?}");
+        let codes: Vec<i64> = ran.records.iter().map(|(_, row, _)| u64_at(row, 8).cast_signed()).collect();
+        assert_eq!(codes, [99, -6, -2, -2, 32], "{lang:?}");
+    }
+}

@@ -115,9 +115,60 @@ fn limits_and_codes_equal_the_contracts() {
         (weir_abi::code::DENIED, "Denied"),
         (weir_abi::code::WHEN, "When"),
         (weir_abi::code::UNKNOWN, "Unknown"),
+        (weir_abi::code::FORGED, "Forged"),
     ] {
         assert!(host.contains(&format!("{value} => Error::{name},")), "{name} is {value}");
     }
+}
+
+#[test]
+fn the_numbers_of_cryptographic_requests_equal_the_contracts() {
+    use weir_abi::crypto::{self, aead, aes, hkdf, hmac, key};
+    let c = include_str!("../../../guest/sdk-c/weir.h");
+    let rust = include_str!("../../../guest/sdk-rust/src/crypto.rs");
+    for (name, value) in [
+        ("HMAC_SHA256", hmac::SHA256),
+        ("HKDF_EXTRACT_SHA256", hkdf::EXTRACT_SHA256),
+        ("HKDF_EXPAND_SHA256", hkdf::EXPAND_SHA256),
+        ("HKDF_STEP_BYTES", hkdf::STEP_BYTES),
+        ("AEAD_AES128_GCM", aead::AES128_GCM),
+        ("AES128", aes::AES128),
+    ] {
+        assert!(c.contains(&format!("WEIR_{name} = {value},")), "{name}");
+        assert!(
+            ["u32", "usize"].iter().any(|ty| rust.contains(&format!("const {name}: {ty} = {value};"))),
+            "{name}"
+        );
+    }
+    assert!(c.contains(&format!("WEIR_KEY_BYTES = {},", key::BYTES)));
+    assert!(c.contains(&format!("WEIR_FORGED = {},", weir_abi::code::FORGED)));
+    assert_eq!((crypto::BYTES, hkdf::OUTPUT_BYTES), (64 * 1024, 255 * 32));
+    // The fields of the request, in their order.
+    let fields: Vec<&str> = include_str!("../../../abi/src/crypto.rs")
+        .split("pub struct CryptoRequest {")
+        .nth(1)
+        .unwrap()
+        .split("\n}")
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next())
+        .collect();
+    assert_eq!(fields.len(), crypto::REQUEST_BYTES / 4);
+    let body =
+        |source: &'static str, begin: &str| source.split(begin).nth(1).unwrap().split("\n}").next().unwrap();
+    let in_c: Vec<&str> = body(c, "struct weir_crypto {")
+        .lines()
+        .filter_map(|line| line.split(';').next()?.split([' ', '*']).next_back())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert_eq!(in_c, fields);
+    let in_rust: Vec<&str> = body(rust, "struct CryptoRequest {")
+        .lines()
+        .filter(|line| !line.trim().starts_with("//"))
+        .filter_map(|line| line.trim().split_once(':').map(|(name, _)| name))
+        .collect();
+    assert_eq!(in_rust, fields);
 }
 
 /// The byte range of a generated block, between its begin and end lines.
@@ -139,6 +190,7 @@ fn c_declaration(known: &HostDefinition) -> String {
         HostType::Bytes => "const void *",
         HostType::Buffer => "void *",
         HostType::Descriptor => "const struct weir_packet *",
+        HostType::CryptoRequest => "const struct weir_crypto *",
     };
     let parameters: Vec<String> =
         known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
@@ -156,6 +208,7 @@ fn rust_signature(known: &HostDefinition, mark: &str) -> String {
         HostType::Bytes => "*const u8",
         HostType::Buffer => "*mut u8",
         HostType::Descriptor => "*const crate::Descriptor",
+        HostType::CryptoRequest => "*const crate::crypto::CryptoRequest",
     };
     let parameters = known.parameters.iter();
     let parameters: Vec<String> =

@@ -21,6 +21,7 @@ pub use engine::{CheckMode, Engine, EngineOptions, LoadError, LoadedModule, Wasm
 pub use load::cache::{Cache, CacheError, user_folder};
 pub use load::compile::{CompileError, CompileLimits};
 pub use process::remote::{RemoteInstance, SANDBOX_ARGUMENT, SandboxProcessError, sandbox_child};
+pub use run::cipher;
 pub use run::clock::{ClockCheck, Cycles, process_time, thread_time};
 pub use run::event::{InstanceContext, MessageHandler, ModuleEvent};
 pub use run::fault::{CallFault, FaultKind};

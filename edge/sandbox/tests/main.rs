@@ -1,6 +1,7 @@
 //! All integration tests of `weir-sandbox`, in one program, because each program links the same libraries again.
 
 mod copying;
+mod crypto;
 mod hostile;
 mod keeping;
 mod modules;

@@ -15,6 +15,8 @@ pub enum Error {
     When,
     /// No such parameter, stream, output, table, pattern or kept packet.
     Unknown,
+    /// An authentication tag that does not match.
+    Forged,
     /// A code that this crate does not know.
     Other(i32),
 }
@@ -33,6 +35,7 @@ impl Error {
             -3 => Error::Denied,
             -4 => Error::When,
             -5 => Error::Unknown,
+            -6 => Error::Forged,
             other => Error::Other(other),
         }
     }
@@ -62,6 +65,10 @@ extern "C" {
     pub(crate) fn message(destination: *mut u8, room: u32) -> i32;
     pub(crate) fn reply(call: u64, bytes: *const u8, len: u32) -> i32;
     pub(crate) fn publish(table: u32, bytes: *const u8, len: u32) -> i32;
+    pub(crate) fn hmac(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    pub(crate) fn hkdf(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    pub(crate) fn aead_open(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    pub(crate) fn aes_block(request: *const crate::crypto::CryptoRequest) -> i32;
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -85,6 +92,10 @@ mod absent {
     pub(crate) unsafe fn message(_destination: *mut u8, _room: u32) -> i32 { -5 }
     pub(crate) unsafe fn reply(_call: u64, _bytes: *const u8, _len: u32) -> i32 { -5 }
     pub(crate) unsafe fn publish(_table: u32, _bytes: *const u8, _len: u32) -> i32 { -3 }
+    pub(crate) unsafe fn hmac(_request: *const crate::crypto::CryptoRequest, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn hkdf(_request: *const crate::crypto::CryptoRequest, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn aead_open(_request: *const crate::crypto::CryptoRequest, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn aes_block(_request: *const crate::crypto::CryptoRequest) -> i32 { -5 }
 }
 // host functions: end
 

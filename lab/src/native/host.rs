@@ -3,13 +3,15 @@
 //! packet. The limit on the frames that a tick sends is kept, because the behaviour of a greedy sender depends on it.
 
 use super::Space;
+use super::cipher::{CipherRequest, run_cipher};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use weir_abi::{Descriptor, code, host::algorithm, limit};
+use weir_abi::host::{HostFunction, algorithm};
+use weir_abi::{Descriptor, code, limit};
 use weir_sandbox::{Patch, PatchBytes};
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
@@ -39,6 +41,10 @@ pub(super) struct HostTable {
     publish: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32) -> i32,
     reserve: unsafe extern "C" fn(*mut c_void, i64) -> i64,
     digest: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32, *mut u8) -> i32,
+    hmac: unsafe extern "C" fn(*mut c_void, *const CipherRequest) -> i32,
+    hkdf: unsafe extern "C" fn(*mut c_void, *const CipherRequest) -> i32,
+    aead_open: unsafe extern "C" fn(*mut c_void, *const CipherRequest) -> i32,
+    aes_block: unsafe extern "C" fn(*mut c_void, *const CipherRequest) -> i32,
 }
 
 /// The kind of the call that runs now.
@@ -149,6 +155,10 @@ impl<'a> Host<'a> {
             publish,
             reserve,
             digest,
+            hmac,
+            hkdf,
+            aead_open,
+            aes_block,
         }
     }
 }
@@ -166,7 +176,7 @@ unsafe fn host<'h>(context: *mut c_void) -> &'h mut Host<'h> {
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`: the modules that are built natively are trusted.
-unsafe fn module_bytes<'b>(bytes: *const u8, len: u32) -> &'b [u8] {
+pub(super) unsafe fn module_bytes<'b>(bytes: *const u8, len: u32) -> &'b [u8] {
     if len == 0 {
         return &[];
     }
@@ -310,6 +320,26 @@ unsafe fn digest_by<D: Digest>(bytes: &[u8], to: *mut u8) -> i32 {
     // SAFETY: by the promise of the caller; the digest is in other memory than `to`.
     unsafe { std::ptr::copy_nonoverlapping(digest.as_ptr(), to, digest.len()) };
     i32::try_from(digest.len()).unwrap_or(i32::MAX)
+}
+
+unsafe extern "C" fn hmac(_: *mut c_void, request: *const CipherRequest) -> i32 {
+    // SAFETY: as in `emit`; the request and all that it points to belong to the module.
+    unsafe { run_cipher(HostFunction::Hmac, request) }
+}
+
+unsafe extern "C" fn hkdf(_: *mut c_void, request: *const CipherRequest) -> i32 {
+    // SAFETY: as in `hmac`.
+    unsafe { run_cipher(HostFunction::Hkdf, request) }
+}
+
+unsafe extern "C" fn aead_open(_: *mut c_void, request: *const CipherRequest) -> i32 {
+    // SAFETY: as in `hmac`.
+    unsafe { run_cipher(HostFunction::AeadOpen, request) }
+}
+
+unsafe extern "C" fn aes_block(_: *mut c_void, request: *const CipherRequest) -> i32 {
+    // SAFETY: as in `hmac`.
+    unsafe { run_cipher(HostFunction::AesBlock, request) }
 }
 
 /// Discards log lines: with the default parameters no module writes any.

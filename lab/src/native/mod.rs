@@ -1,6 +1,7 @@
 //! All unsafe code of the lab: natively built modules with their host functions, and the processor time of processes.
 
 mod build;
+mod cipher;
 mod host;
 mod library;
 mod process;

@@ -194,6 +194,61 @@ impl GuestMemory<'_> {
         }
     }
 
+    /// Appends the bytes `address..address + len` of the module to `to`. Each byte is read once.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`]; then `to` is unchanged.
+    pub(crate) fn append(&self, address: u32, len: u32, to: &mut Vec<u8>) -> Result<(), FaultKind> {
+        match self.place(address, len)? {
+            Place::Fixed(bytes) => to.extend_from_slice(bytes),
+            Place::Shared(from) => {
+                let (before, len) = (to.len(), len as usize);
+                to.reserve(len);
+                // SAFETY: `place` has found `len` readable bytes; `to` has capacity for `len` bytes after `before`, all of
+                // which are written.
+                unsafe {
+                    copy_once(from, to.as_mut_ptr().add(before), len);
+                    to.set_len(before + len);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the place of `capacity` bytes in the private memory, the only memory that a module can write.
+    ///
+    /// # Errors
+    /// [`FaultKind::WildPointer`] if `address..address + capacity` is not inside the private memory.
+    fn writable(&self, address: u32, capacity: u32) -> Result<*mut u8, FaultKind> {
+        let (private, start) = (&self.host.private, address as usize);
+        if start + capacity as usize > private.len {
+            return Err(FaultKind::WildPointer { function: self.function.name() });
+        }
+        // SAFETY: inside the private memory, or at its end, by this check.
+        Ok(unsafe { private.base.add(start) })
+    }
+
+    /// Checks that the module passed bytes that it can write.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(crate) fn check_writable(&self, address: u32, capacity: u32) -> Result<(), FaultKind> {
+        self.writable(address, capacity).map(|_| ())
+    }
+
+    /// Copies at most the first `capacity` bytes of `bytes` to `address` in the private memory of the module.
+    ///
+    /// # Errors
+    /// [`FaultKind::WildPointer`] if `address..address + capacity` is not inside the private memory.
+    pub(crate) fn write(&mut self, address: u32, capacity: u32, bytes: &[u8]) -> Result<(), FaultKind> {
+        let to = self.writable(address, capacity)?;
+        let copied = bytes.len().min(capacity as usize);
+        // SAFETY: `writable` has found `capacity` bytes of the private memory; `bytes` is memory of the host. No code of the
+        // sandbox runs, and nothing else refers to the private memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, copied) };
+        Ok(())
+    }
+
     /// Returns the descriptor of a packet of the current batch, in place. The block of the batch is in use during the call,
     /// so its descriptors do not change.
     ///
@@ -321,14 +376,6 @@ pub(crate) fn write_bytes(
     capacity: u32,
     bytes: &[u8],
 ) -> Result<usize, FaultKind> {
-    let private = &caller.data().private;
-    let (start, capacity) = (address as usize, capacity as usize);
-    if start + capacity > private.len {
-        return Err(FaultKind::WildPointer { function: function.name() });
-    }
-    let copied = bytes.len().min(capacity);
-    // SAFETY: the destination is inside the private memory by the check above; `bytes` is memory of the host. No code of the
-    // sandbox runs, and nothing else refers to the private memory.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), private.base.add(start), copied) };
+    GuestMemory { host: caller.data_mut(), function, current: None }.write(address, capacity, bytes)?;
     Ok(bytes.len())
 }

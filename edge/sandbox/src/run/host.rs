@@ -2,6 +2,7 @@
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
 use crate::run::call_usage::{CallUsage, OutputAllowance};
+use crate::run::crypto::run_cipher;
 use crate::run::emit::emit;
 use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
@@ -21,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, ResourceLimiter};
 use weir_abi::host::{self, HOST_FUNCTIONS, HostDefinition, HostFunction, algorithm};
-use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, crypto, limit};
 use weir_units::{Bytes, Nanos};
 use {
     weir_admission::{Admitted, ParameterValue, TABLE_ELEMENTS_MAX, is_plain},
@@ -68,6 +69,8 @@ pub(crate) struct HostState {
     pub(crate) stream_window: Range<usize>,
     /// A buffer for copies of packets, descriptors and tables.
     pub(crate) scratch: Vec<u8>,
+    /// A buffer for the key and the other bytes of a cryptographic request.
+    pub(crate) cipher_bytes: Vec<u8>,
     pub(crate) phase: HostPhase,
     /// The records that the host has not taken yet.
     pub(crate) records: Records,
@@ -161,6 +164,7 @@ impl HostState {
             streams: None,
             stream_window: 0..0,
             scratch: Vec::new(),
+            cipher_bytes: Vec::new(),
             phase: HostPhase::Start,
             records: Records::default(),
             records_dropped: 0,
@@ -498,6 +502,18 @@ fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinitio
         HostFunction::Publish => {
             linker.func_wrap(module, name, |mut caller: Call<'_>, table: i32, bytes: i32, len: i32| {
                 publish(&mut caller, unsigned(table), (unsigned(bytes), unsigned(len)))
+                    .map_err(wasmtime::Error::from)
+            })
+        }
+        function @ (HostFunction::Hmac | HostFunction::Hkdf | HostFunction::AeadOpen) => {
+            linker.func_wrap(module, name, move |mut caller: Call<'_>, request: i32, len: i32| {
+                run_cipher(&mut caller, function, unsigned(request), unsigned(len))
+                    .map_err(wasmtime::Error::from)
+            })
+        }
+        function @ HostFunction::AesBlock => {
+            linker.func_wrap(module, name, move |mut caller: Call<'_>, request: i32| {
+                run_cipher(&mut caller, function, unsigned(request), crypto::BYTES)
                     .map_err(wasmtime::Error::from)
             })
         }

@@ -2,7 +2,9 @@
 
 pub(crate) mod call_usage;
 pub(crate) mod caller;
+pub mod cipher;
 pub(crate) mod clock;
+pub(crate) mod crypto;
 pub(crate) mod emit;
 pub(crate) mod entry;
 pub(crate) mod event;

@@ -286,6 +286,15 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             Ok(i32::try_from(len).unwrap_or(0))
         },
     )?;
+    for name in ["hmac", "hkdf", "aead_open"] {
+        linker.func_wrap(module, name, move |mut caller: Caller<'_, Host>, _: i32, len: i32| {
+            let number = caller.data_mut().next();
+            if number.is_multiple_of(3) { len & 0xff } else { answer_code(number) }
+        })?;
+    }
+    linker.func_wrap(module, "aes_block", move |mut caller: Caller<'_, Host>, _: i32| {
+        answer(caller.data_mut().next(), &[16, -2, -5])
+    })?;
     linker.func_wrap(module, "log", move |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
         answer(caller.data_mut().next(), &[0, -1])
     })?;

@@ -33,6 +33,10 @@ pub fn wat(body: &str) -> String {
             (import "weir" "param_float" (func $param_float (param i32) (result f64)))
             (import "weir" "param_bytes" (func $param_bytes (param i32 i32 i32) (result i32)))
             (import "weir" "digest" (func $digest (param i32 i32 i32 i32) (result i32)))
+            (import "weir" "hmac" (func $hmac (param i32 i32) (result i32)))
+            (import "weir" "hkdf" (func $hkdf (param i32 i32) (result i32)))
+            (import "weir" "aead_open" (func $aead_open (param i32 i32) (result i32)))
+            (import "weir" "aes_block" (func $aes_block (param i32) (result i32)))
             (memory (export "memory") 1)
             (global $__stack_pointer (mut i32) (i32.const 4096))
             {body})"#
