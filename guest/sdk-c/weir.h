@@ -26,6 +26,9 @@
  *     uint64_t weir_batch(const struct weir_packet *p, uint64_t mask)
  *         instead of weir_packet: up to 64 packets at once; bit i of the mask says that p[i] is for this module
  *         returns the mask of the packets to drop
+ *     int32_t weir_stream(const struct weir_stream *event)
+ *         for every event of a TCP stream, after weir_packet for the packet that caused the event
+ *         returns STREAM_CONTINUE, or a set of STREAM_DROP, STREAM_SKIP and STREAM_IGNORE
  *     void weir_tick(uint64_t now, uint64_t periods)
  *         when packet time has passed the end of a period; now is that end, and periods have ended since the last call
  *     void weir_lost(int32_t cause)

@@ -193,7 +193,7 @@ It logs to standard error, and notifies systemd (Type=notify) when it is ready. 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  weir run -r traffic.pcap                            all shipped monitors
+  weir run -r traffic.pcap                            the default modules
   weir run -r traffic.pcap -m rtt --out results       round-trip times into results/rtt/rtts.parquet
   weir run -r traffic.pcap.zst -m port-count,ports=53,123 --json
   weir run -r traffic.pcap -m ./mine.wasm --profile strict.toml
@@ -230,7 +230,7 @@ pub struct Run {
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Run this module: the name of a shipped one, or the path of a .wasm file; parameters follow, as in rtt,table-size=4096. List items are
-    /// separated by commas; write \, for a comma within a value. Without -m all shipped monitors run
+    /// separated by commas; write \, for a comma within a value. Without -m the default modules run (weir modules marks them)
     #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
     pub modules: Vec<String>,
     /// Write the packets that no module dropped, patched, to this capture: pcapng if the name ends in .pcapng, else pcap; - is standard output, and the

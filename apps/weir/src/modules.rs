@@ -37,14 +37,15 @@ pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
             let refused = |refusal| ModuleArgError::Refused { name: shipped.name.to_owned(), refusal };
             let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
             let kind = kind(manifest.kind);
-            writeln!(out, "  {:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
+            let mark = if shipped.is_default() { '*' } else { ' ' };
+            writeln!(out, "{mark} {:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
         }
         writeln!(out)?;
     }
     writeln!(
         out,
         "A monitor only observes, a filter changes or drops packets, an active module sends packets of its own.\n\
-         `weir run` without -m runs all monitors. `weir modules NAME` shows parameters and streams."
+         `weir run` without -m runs the modules with a star. `weir modules NAME` shows parameters and streams."
     )?;
     Ok(())
 }

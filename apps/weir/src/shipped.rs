@@ -22,6 +22,8 @@ pub enum Purpose {
     Security,
     /// Amount and kind of the traffic.
     Traffic,
+    /// Requests and answers of applications.
+    Applications,
     /// Changes packets, or answers them.
     Packets,
     /// Loads for experiments.
@@ -34,6 +36,7 @@ impl Purpose {
         (Self::Performance, "Performance"),
         (Self::Security, "Security"),
         (Self::Traffic, "Traffic"),
+        (Self::Applications, "Applications"),
         (Self::Packets, "Changing and sending packets"),
         (Self::Load, "Loads for experiments"),
     ];
@@ -57,11 +60,22 @@ macro_rules! shipped {
     };
 }
 
-/// All shipped modules. `weir run` without `-m` runs the monitors among them, in this order.
+/// All shipped modules.
 pub const ALL: &[ShippedModule] = shipped![
-    "trajectory" for Performance in "trajectory.c",
+    "latency" for Performance in "latency.c",
+    "loss" for Performance in "loss.c",
     "rtt" for Performance in "rtt.c",
+    "trajectory" for Performance in "trajectory.c",
+    "scan" for Security in "scan.c",
+    "beacon" for Security in "beacon.c",
     "worm" for Security in "worm.c",
+    "flows" for Traffic in "flows.c",
+    "talkers" for Traffic in "talkers.c",
+    "entropy" for Traffic in "entropy.c",
+    "dns" for Applications in "dns.c" with "findings.h" with "message.h" with "stream.h" with "text.h" with "transaction.h",
+    "tls" for Applications in "tls.c" with "ciphers.h" with "ja4.h" with "parse.h" with "x509.h",
+    "http" for Applications in "http.c",
+    "quic" for Applications in "quic.c" with "hello.h" with "initial.h" with "ja4.h",
     "lrd" for Traffic in "lrd.c" with "estimate.h" with "wavelet.h",
     "syn-flood" for Security in "syn-flood.c",
     "port-count" for Traffic in "port-count.c",
@@ -72,6 +86,17 @@ pub const ALL: &[ShippedModule] = shipped![
     "flood" for Load in "flood.c",
     "hog" for Load in "hog.ts",
 ];
+
+/// The modules that `weir run` without `-m` runs, in this order.
+pub const DEFAULT: [&str; 9] =
+    ["flows", "dns", "tls", "http", "quic", "talkers", "scan", "latency", "syn-flood"];
+
+impl ShippedModule {
+    /// Returns true if `weir run` without `-m` runs the module.
+    pub fn is_default(&self) -> bool {
+        DEFAULT.contains(&self.name)
+    }
+}
 
 /// Finds a shipped module by its name.
 pub fn find(name: &str) -> Option<&'static ShippedModule> {

@@ -102,6 +102,7 @@ impl From<Drops> for u64 {
 ///     start: Counter::start;                  // fn(&mut Counter) -> bool
 ///     packet: Counter::packet;                // fn(&mut Counter, &Packet) -> Verdict
 ///     // or batch: Counter::batch;            // fn(&mut Counter, Batch) -> Drops
+///     stream: Counter::stream;                // fn(&mut Counter, &StreamEvent) -> StreamReply
 ///     tick: Counter::tick;                    // fn(&mut Counter, now: u64, periods: u64)
 ///     lost: Counter::lost;                    // fn(&mut Counter, cause: Lost)
 ///     low_memory: Counter::low_memory;        // fn(&mut Counter, left: u64)
@@ -148,6 +149,16 @@ macro_rules! module {
             // are those that weir gave.
             let drops = unsafe { function(WEIR_STATE.get(), $crate::generated::batch(p, mask)) };
             drops.into()
+        }
+    };
+    (@ stream $state:ty, $function:expr) => {
+        #[export_name = "weir_stream"]
+        extern "C" fn weir_stream(event: *const $crate::StreamEventFields) -> i32 {
+            let function: fn(&mut $state, &$crate::StreamEvent<'_>) -> $crate::StreamReply = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            let reply = unsafe { function(WEIR_STATE.get(), &$crate::generated::stream_event(event)) };
+            reply.into()
         }
     };
     (@ tick $state:ty, $function:expr) => {
@@ -206,7 +217,7 @@ macro_rules! module {
     };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet, batch, tick, lost, low_memory, serve, answer, stop"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet, batch, stream, tick, lost, low_memory, serve, answer, stop"
         ));
     };
     // entry points: end

@@ -446,19 +446,14 @@ fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
     })
 }
 
-/// Admits and compiles the modules of the command line, or all shipped monitors.
+/// Admits and compiles the modules of the command line, or the default ones.
 fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunError> {
     let terms = calibrated_profile(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
-        for shipped in shipped::ALL {
-            let module = ModuleArg { name: shipped.name.to_owned(), settings: Vec::new() };
-            // Other kinds change or send packets, so they run only if named.
-            if weir_admission::manifest_of(shipped.wasm)
-                .is_ok_and(|(manifest, _)| manifest.kind == ModuleKind::Monitor)
-            {
-                admitted.push((shipped.name.to_owned(), module.admit(&terms)?));
-            }
+        for name in shipped::DEFAULT {
+            let module = ModuleArg { name: name.to_owned(), settings: Vec::new() };
+            admitted.push((name.to_owned(), module.admit(&terms)?));
         }
     }
     for text in &args.modules {
