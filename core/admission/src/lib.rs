@@ -42,7 +42,7 @@ pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
 pub use semantic::{SEMANTICS, Semantic, SemanticKind};
 pub use stream::{DeclaredStream, FieldValue, StreamField};
 pub use table::{DeclaredTable, TableAccess};
-pub use tcp::{DeclaredLayer, DeclaredTcp, ManifestValue, TcpSettings};
+pub use tcp::{DeclaredLayer, DeclaredTcp, ManifestValue, TcpPorts, TcpSettings};
 pub use tier::{FuelLimits, Tier};
 pub use weir_units::{Name, NameError, escaped, is_plain};
 

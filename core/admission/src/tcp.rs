@@ -3,6 +3,7 @@
 use crate::manifest::ManifestError;
 use crate::{ModuleParameter, ParameterType, ParameterValue};
 use serde::Deserialize;
+use std::sync::Arc;
 use weir_units::{Bytes, Nanos};
 use weir_wire::stream::{OverlapPolicy, StreamLayer, TCP_STREAMS_MAX, TCP_STREAMS_MIN, TcpStreamConfig};
 
@@ -36,11 +37,35 @@ pub struct DeclaredTcp {
     idle: ManifestValue<Nanos>,
     overlap: ManifestValue<OverlapPolicy>,
     checksums: ManifestValue<bool>,
+    ports: Option<ManifestValue<TcpPorts>>,
     conflicts: bool,
 }
 
+/// A set of TCP ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpPorts(Arc<[u64]>);
+
+impl TcpPorts {
+    /// Returns the set of these ports; `None` if one is no port.
+    fn new(ports: &[u64]) -> Option<Self> {
+        let mut words = vec![0_u64; 1024];
+        for port in ports {
+            let port = usize::from(u16::try_from(*port).ok()?);
+            *words.get_mut(port / 64)? |= 1 << (port % 64);
+        }
+        Some(Self(words.into()))
+    }
+
+    /// Returns true if a port is in the set.
+    #[inline]
+    pub fn has(&self, port: u16) -> bool {
+        let port = usize::from(port);
+        self.0.get(port / 64).is_some_and(|word| word >> (port % 64) & 1 == 1)
+    }
+}
+
 /// The TCP streams of a module, with the values of its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSettings {
     /// The configuration of the streams.
     pub config: TcpStreamConfig,
@@ -48,6 +73,8 @@ pub struct TcpSettings {
     pub layer: StreamLayer,
     /// True if segments with a wrong checksum are left out.
     pub checks_sums: bool,
+    /// The ports of the streams that are followed: either side has one of them. `None` for all ports.
+    pub ports: Option<TcpPorts>,
 }
 
 #[derive(Deserialize)]
@@ -57,6 +84,7 @@ pub(crate) enum RawValue {
     Bool(bool),
     Number(u64),
     Text(String),
+    Numbers(Vec<u64>),
 }
 
 #[derive(Default, Deserialize)]
@@ -68,6 +96,7 @@ pub(crate) struct RawTcp {
     idle: Option<RawValue>,
     overlap: Option<RawValue>,
     checksums: Option<RawValue>,
+    ports: Option<RawValue>,
     #[serde(default)]
     conflicts: bool,
 }
@@ -86,6 +115,7 @@ enum Value<'a> {
     Number(u64),
     Text(&'a str),
     Duration(Nanos),
+    Numbers(&'a [u64]),
 }
 
 impl<T> Key<T> {
@@ -115,6 +145,7 @@ impl<T> Key<T> {
             RawValue::Bool(value) => Value::Bool(*value),
             RawValue::Number(value) => Value::Number(*value),
             RawValue::Text(text) => Value::Text(text),
+            RawValue::Numbers(numbers) => Value::Numbers(numbers),
         };
         (self.read)(&value).map(ManifestValue::Fixed).ok_or_else(|| self.error())
     }
@@ -137,6 +168,7 @@ impl<T: Clone> Key<T> {
             Some(ParameterValue::U64(number)) => Value::Number(*number),
             Some(ParameterValue::Bool(value)) => Value::Bool(*value),
             Some(ParameterValue::Duration(time)) => Value::Duration(*time),
+            Some(ParameterValue::U64List(numbers)) => Value::Numbers(numbers),
             Some(ParameterValue::String(text)) => {
                 Value::Text(std::str::from_utf8(text).map_err(|_| self.error())?)
             }
@@ -150,7 +182,7 @@ fn amount(value: &Value<'_>) -> Option<Bytes> {
     match value {
         Value::Number(number) => Some(Bytes(*number)),
         Value::Text(text) => text.parse().ok(),
-        Value::Bool(_) | Value::Duration(_) => None,
+        Value::Bool(_) | Value::Duration(_) | Value::Numbers(_) => None,
     }
 }
 
@@ -199,7 +231,7 @@ const IDLE: Key<Nanos> = Key {
         let time = match value {
             Value::Text(text) => text.parse().ok(),
             Value::Duration(time) => Some(*time),
-            Value::Bool(_) | Value::Number(_) => None,
+            Value::Bool(_) | Value::Number(_) | Value::Numbers(_) => None,
         };
         time.filter(|time| *time >= Nanos::SECOND)
     },
@@ -222,7 +254,17 @@ const CHECKSUMS: Key<bool> = Key {
     read: |value| match value {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => Some(*number != 0),
-        Value::Text(_) | Value::Duration(_) => None,
+        Value::Text(_) | Value::Duration(_) | Value::Numbers(_) => None,
+    },
+};
+
+const PORTS: Key<TcpPorts> = Key {
+    at: "tcp.ports",
+    wanted: "a list of ports, such as [53, 853]",
+    ty: ParameterType::U64List,
+    read: |value| match value {
+        Value::Numbers(ports) => TcpPorts::new(ports),
+        _ => None,
     },
 };
 
@@ -260,6 +302,7 @@ impl DeclaredTcp {
             idle: or(&IDLE, raw.idle.as_ref(), parameters, IDLE_DEFAULT)?,
             overlap: or(&OVERLAP, raw.overlap.as_ref(), parameters, OverlapPolicy::default())?,
             checksums: or(&CHECKSUMS, raw.checksums.as_ref(), parameters, false)?,
+            ports: raw.ports.as_ref().map(|raw| PORTS.declared(raw, parameters)).transpose()?,
             conflicts: raw.conflicts,
         })
     }
@@ -280,6 +323,8 @@ impl DeclaredTcp {
             overlap: OVERLAP.resolve(&self.overlap, values, OverlapPolicy::default())?,
             conflicts: self.conflicts,
         };
-        Ok(TcpSettings { config, layer, checks_sums: CHECKSUMS.resolve(&self.checksums, values, false)? })
+        let every_port = TcpPorts(vec![u64::MAX; 1024].into());
+        let ports = self.ports.as_ref().map(|ports| PORTS.resolve(ports, values, every_port)).transpose()?;
+        Ok(TcpSettings { config, layer, checks_sums: CHECKSUMS.resolve(&self.checksums, values, false)?, ports })
     }
 }

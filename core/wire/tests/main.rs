@@ -8,6 +8,7 @@ mod oracle;
 mod patches;
 mod properties;
 mod protocols;
+mod streams;
 mod traces;
 mod views;
 mod write_fields;

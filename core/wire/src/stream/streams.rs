@@ -535,7 +535,9 @@ impl TcpStreams {
         }
         let mut bytes = std::mem::take(&mut self.lent);
         bytes.clear();
-        read(from, captured, &mut bytes);
+        if captured > 0 {
+            read(from, captured, &mut bytes);
+        }
         let policy = self.config.overlap;
         let (part, now) = (self.part_of(slot), self.now);
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };

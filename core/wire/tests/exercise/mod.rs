@@ -188,7 +188,12 @@ pub fn assert_consistent(d: &Descriptor, meta: &Meta) {
 }
 
 fn assert_tunnel_consistent(d: &Descriptor) {
-    assert_eq!((d.stream, d.annotation, d.spare), (0, 0, [0; 11]), "nothing is there yet: {d:?}");
+    assert_eq!((d.stream, d.annotation, d.spare), (0, 0, [0; 6]), "nothing is there yet: {d:?}");
+    let inner_end = u64::from(d.inner_payload_offset) + u64::from(d.inner_payload_len);
+    assert!(inner_end <= u64::from(d.cap_len).max(u64::from(d.inner_payload_offset)), "{d:?}");
+    if d.tunnel == 0 {
+        assert_eq!((d.inner_flags, d.inner_l4_offset, d.inner_payload_len, d.inner_src_port), (0, 0, 0, 0));
+    }
     if d.tunnel == tunnel::NONE {
         assert_eq!((d.inner_flow_hash, d.inner_offset, d.tunnel_count), (0, 0, 0), "no tunnel: {d:?}");
         return;

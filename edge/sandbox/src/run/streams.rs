@@ -15,11 +15,11 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Linker};
 use weir_abi::stream::{EVENT_BYTES, TcpStreamEvent, cause, kind, reply};
-use weir_abi::{Descriptor, STREAMS_BASE, STREAMS_WINDOW, host};
+use weir_abi::{Descriptor, STREAMS_BASE, STREAMS_WINDOW, host, tunnel};
 use weir_admission::TcpSettings;
 use weir_units::Timestamp;
 use weir_wire::stream::{
-    TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
+    StreamLayer, TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
     TcpStreamCounters, TcpStreams,
 };
 use weir_wire::verify;
@@ -114,7 +114,7 @@ impl InstanceStreams {
         // SAFETY: by the contract of this function.
         let (window, seen) = unsafe { StreamWindow::new(space)? };
         let table = TcpStreams::new(settings.config);
-        let streams = Self { table, settings: *settings, window, current: 0, data: 0, events_left: 0 };
+        let streams = Self { table, settings: settings.clone(), window, current: 0, data: 0, events_left: 0 };
         Ok((streams, seen))
     }
 
@@ -144,9 +144,24 @@ impl InstanceStreams {
         !self.table.is_idle()
     }
 
+    /// Returns false for a packet whose ports the module does not ask for.
+    #[inline]
+    fn is_wanted(&self, descriptor: &Descriptor) -> bool {
+        let is_inner = self.settings.layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
+        let ports = if is_inner {
+            [descriptor.inner_src_port, descriptor.inner_dst_port]
+        } else {
+            [descriptor.src_port, descriptor.dst_port]
+        };
+        self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
+    }
+
     /// Takes a packet whose events are given next.
     fn begin_packet(&mut self, host: &HostState, address: u32, descriptor: &Descriptor) {
         (self.current, self.data) = (address, 0);
+        if !self.is_wanted(descriptor) {
+            return;
+        }
         let data = descriptor.data;
         let place = |at: usize| data.checked_add(u32::try_from(at).ok()?);
         let fetch = |at: usize, out: &mut [u8]| {
