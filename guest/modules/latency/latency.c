@@ -550,7 +550,7 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
             return;
         }
         c = entry_of(set, way);
-        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (c->from[1 - from].state != 0));
+        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (set->seen[way] & 1) | (c->from[1 - from].state != 0));
     } else {
         if ((s.len == 0 && (flags & WEIR_TCP_SYN) == 0) || (flags & WEIR_TCP_RST))
             return;

@@ -586,7 +586,7 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
     struct connection *c;
     if (WEIR_LIKELY(way < WAYS)) {
         c = entry_of(set, way);
-        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (c->from[1 - from].packets != 0));
+        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (set->seen[way] & 1) | (c->from[1 - from].packets != 0));
     } else {
         c = begin(p, set_number, from);
         if (c == NULL)
