@@ -215,6 +215,20 @@ static inline void flush(struct connection *c)
         report(c, c->end - interval);
 }
 
+/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
+static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
+    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
+    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
+    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
+    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
+    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
+    default: WEIR_ADD(filter, "udp port 3544"); return;
+    }
+}
+
 /* Reports that the round trips to an end take long. `base_us` is 0, or the time that they took before. */
 static __attribute__((noinline)) void report_slow(const struct weir_packet *p, struct connection *c, uint32_t to, uint32_t base_us)
 {
@@ -241,12 +255,16 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, s
     WEIR_ADD(&text, ", the server's port ");
     weir_add_number(&text, c->port[server]);
     weir_add_encapsulation(&filter, p);
-    WEIR_ADD(&filter, "tcp port ");
-    weir_add_number(&filter, c->port[server]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[to]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[1 - to]);
+    if (c->tunnel != WEIR_TUNNEL_NONE) {
+        add_tunnel(&filter, c->tunnel);
+    } else {
+        WEIR_ADD(&filter, "tcp port ");
+        weir_add_number(&filter, c->port[server]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[to]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[1 - to]);
+    }
     const struct findings_row row = {
         .time = p->ts_ns,
         .severity = base_us != 0 ? WEIR_LOW : WEIR_INFORMATIONAL,

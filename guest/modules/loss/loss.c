@@ -53,7 +53,7 @@ struct direction {
     uint8_t next_high, last_high;
     uint8_t duplicates; /* duplicate acknowledgements in a row, at most 255 */
     uint8_t state;
-    uint8_t spare[2];
+    uint8_t headers[2]; /* around IP, for filters: of end 0 the numbers of VLAN tags and MPLS labels; of end 1 whether there is PPPoE */
 };
 
 enum { RETRANSMITTED, FAST_RETRANSMITTED, SPURIOUS, OUT_OF_ORDER, GAP, DUPLICATE_ACK, ZERO_WINDOW, EVENTS };
@@ -172,6 +172,20 @@ static inline uint64_t last_of(const struct connection *c, uint64_t now)
 /* Returns the slice of a connection. It is part of its set's number: it does not depend on the number of instances. */
 static inline struct finding *slice_of(uint32_t set) { return &slices[set >> (58 - set_shift) & (SLICES - 1)]; }
 
+/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
+static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
+    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
+    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
+    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
+    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
+    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
+    default: WEIR_ADD(filter, "udp port 3544"); return;
+    }
+}
+
 /* Reports what an operator should know about the packets of one end. */
 static __attribute__((noinline)) void report_finding(struct finding *f)
 {
@@ -202,16 +216,24 @@ static __attribute__((noinline)) void report_finding(struct finding *f)
     WEIR_ADD(&text, " (the server's port is ");
     weir_add_number(&text, c->port[server]);
     WEIR_ADD(&text, ")");
-    if (c->state & HAS_VLAN)
-        WEIR_ADD(&filter, "vlan and ");
-    WEIR_ADD(&filter, "tcp port ");
-    weir_add_number(&filter, c->port[0]);
-    WEIR_ADD(&filter, " and port ");
-    weir_add_number(&filter, c->port[1]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[0]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[1]);
+    const struct weir_packet like = {
+        .vlan_count = c->from[0].headers[0],
+        .mpls_count = c->from[0].headers[1],
+        .flags = c->from[1].headers[0] != 0 ? WEIR_PPPOE : 0,
+    };
+    weir_add_encapsulation(&filter, &like);
+    if (c->tunnel != WEIR_TUNNEL_NONE) {
+        add_tunnel(&filter, c->tunnel);
+    } else {
+        WEIR_ADD(&filter, "tcp port ");
+        weir_add_number(&filter, c->port[0]);
+        WEIR_ADD(&filter, " and port ");
+        weir_add_number(&filter, c->port[1]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[0]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[1]);
+    }
     const struct findings_row row = {
         .time = f->time - 1,
         .severity = f->is_window ? WEIR_INFORMATIONAL : WEIR_LOW,
@@ -329,6 +351,9 @@ static void reset(struct connection *c, const struct weir_packet *p, uint32_t se
     c->port[1 - from] = p->dst_port;
     c->vlan = weir_vlan(p);
     c->state |= (p->flags & WEIR_VLAN) ? HAS_VLAN : 0;
+    c->from[0].headers[0] = p->vlan_count;
+    c->from[0].headers[1] = p->mpls_count;
+    c->from[1].headers[0] = (p->flags & WEIR_PPPOE) != 0;
     c->tunnel = is_outer ? WEIR_TUNNEL_NONE : p->tunnel;
 }
 

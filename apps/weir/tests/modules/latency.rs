@@ -488,6 +488,12 @@ fn slow_connections_and_rising_times_are_findings_whose_filters_select_them() {
     assert_eq!(ran.summary["capture"]["selected"], 200);
     assert_eq!(findings(&rising, ",rise=21").len() + findings(&rising, ",rise=0").len(), 0);
     assert_eq!(findings(&rising, ",interval=0s").len(), 1);
+    // A filter sees the outer headers only.
+    let tunnel = tunnelled(&capture_of(&slow));
+    let wanted = module("latency", ",interval=10s");
+    let got = run(&tunnel, &["-m", &wanted]).rows("latency", "findings");
+    let ran = run(&tunnel, &["-m", &wanted, got[0].text("filter")]);
+    assert_eq!(ran.summary["capture"]["selected"], 8);
     // A rise that delayed acknowledgements can cause.
     assert_eq!(findings(&requests(100, 100, |i| if i < 50 { 20 } else { 269 }), "").len(), 0);
 }

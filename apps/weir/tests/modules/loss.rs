@@ -292,6 +292,18 @@ fn lossy_connections_and_full_receivers_are_findings_whose_filters_select_them()
     );
     let ran = run(&capture_of(&lossy), &["-m", &module("loss", ""), got[0].text("filter")]);
     assert_eq!(ran.summary["capture"]["selected"], 220);
+    // Behind two tags, and in a tunnel, where a filter sees the outer headers only.
+    let tunnel = tunnelled(&capture_of(&lossy));
+    let mut tagged = Capture::new(ETHERNET);
+    for frame in &capture_of(&lossy).frames {
+        let head = [&[2; 12][..], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 7, 8, 0]].concat();
+        tagged.push(frame.ts, [&head[..], &frame.bytes].concat());
+    }
+    for capture in [tunnel, tagged] {
+        let got = run(&capture, &["-m", &module("loss", "")]).rows("loss", "findings");
+        let ran = run(&capture, &["-m", &module("loss", ""), got[0].text("filter")]);
+        assert_eq!(ran.summary["capture"]["selected"], 220, "{got:?}");
+    }
     for parameters in [",rate=0.1", ",rate=0", ",least=221"] {
         assert_eq!(findings(&lossy, parameters).len(), 0, "{parameters}");
     }
