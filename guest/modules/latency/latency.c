@@ -93,7 +93,7 @@ static uint64_t sweep_end;                      /* the interval's end that the s
 static uint64_t finding_time[SLICES]; /* of the last finding, plus one */
 static bool is_outer;
 
-/* What a packet tells, beside its addresses. */
+/* What a packet tells. Functions out of line get a copy, so that it stays in registers where it is usual. */
 struct segment {
     uint32_t seq, ack, len;
     uint32_t tsval, tsecr;
@@ -379,27 +379,24 @@ static __attribute__((noinline)) uint32_t begin(const struct weir_packet *p, uin
     return way;
 }
 
-/* Finds the time stamps among other options. */
-static __attribute__((noinline)) void find_timestamps(const uint8_t *header, uint32_t header_len, struct segment *s)
+/* Returns the time stamps among other options, or NULL. */
+static __attribute__((noinline)) const uint8_t *find_timestamps(const uint8_t *header, uint32_t header_len)
 {
     for (uint32_t at = 20, steps = 0; steps < 40 && at + 1 < header_len; steps++) {
         const uint8_t kind = header[at], len = header[at + 1];
         if (kind == 0)
-            return;
+            return NULL;
         if (kind == 1) {
             at++;
             continue;
         }
         if (len < 2 || at + len > header_len)
-            return;
-        if (kind == 8 && len == 10) {
-            s->tsval = weir_be32(header + at + 2);
-            s->tsecr = weir_be32(header + at + 6);
-            s->has_ts = true;
-            return;
-        }
+            return NULL;
+        if (kind == 8 && len == 10)
+            return header + at + 2;
         at += len;
     }
+    return NULL;
 }
 
 /* The bytes of a segment on the link, of which fewer may be captured. */
@@ -509,8 +506,9 @@ static __attribute__((noinline)) uint32_t end_by_address(const struct weir_packe
 }
 
 /* An opening packet tells which end is the client; another sequence number of it begins a new connection of the same ports. */
-static __attribute__((noinline)) void opened(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void opened(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     const bool is_client = (p->tcp_flags & WEIR_TCP_ACK) == 0;
     const struct direction *d = &c->from[from];
     const bool is_other = (d->state & TIMESTAMPS) != 0 || ((d->state & HAS_NEXT) != 0 && d->next != s->seq + 1 + s->len);
@@ -582,16 +580,17 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
     s.ack = weir_be32(header + 8);
     const uint32_t header_len = (uint32_t)p->payload_offset - p->l4_offset;
     if (header_len > 20 && param_timestamps()) {
-        if (WEIR_LIKELY(header_len >= 32 && weir_be32(header + 20) == TS_HEADER)) {
-            s.tsval = weir_be32(header + 24);
-            s.tsecr = weir_be32(header + 28);
+        const uint8_t *stamps = header + 24;
+        if (WEIR_UNLIKELY(header_len < 32 || weir_be32(header + 20) != TS_HEADER))
+            stamps = find_timestamps(header, header_len);
+        if (stamps != NULL) {
+            s.tsval = weir_be32(stamps);
+            s.tsecr = weir_be32(stamps + 4);
             s.has_ts = true;
-        } else {
-            find_timestamps(header, header_len, &s);
         }
     }
     if (WEIR_UNLIKELY(flags & WEIR_TCP_SYN))
-        opened(p, c, from, &s);
+        opened(p, c, from, s);
     if (c->from[1 - from].state & MARKED)
         answer(p, c, from, &s);
     send(p, &c->from[from], &s);

@@ -423,7 +423,7 @@ static inline uint32_t find(const struct set *set, uint64_t hash)
 
 /* ---- Packets ----------------------------------------------------------------------------------------------------- */
 
-/* What a packet tells. */
+/* What a packet tells. Functions out of line get a copy, so that it stays in registers where it is usual. */
 struct segment {
     uint32_t seq, ack, len;
     uint16_t window;
@@ -471,8 +471,9 @@ static void find_kind(const struct weir_packet *p, struct connection *c, uint32_
 }
 
 /* SYN, FIN, RST: ends of connections, which end is the client, and the handshake's round-trip time. */
-static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     const uint32_t flags = p->tcp_flags;
     if (flags & WEIR_TCP_RST)
         c->state |= WAS_RESET;
@@ -498,8 +499,9 @@ static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, str
 }
 
 /* The client's first packet after its SYN completes the handshake. */
-static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     if (from != client_of(c) || s->seq != c->isn[from] + 1)
         return;
     c->state &= (uint8_t)~HAS_SYN_TIME;
@@ -510,8 +512,9 @@ static __attribute__((noinline)) void complete(const struct weir_packet *p, stru
 }
 
 /* Any packet, by all rules. */
-static __attribute__((noinline)) void analyse(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void analyse(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     struct direction *mine = &c->from[from];
     const struct direction *other = &c->from[1 - from];
     const uint32_t ends = p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST);
@@ -559,7 +562,7 @@ static inline bool is_unusual(const struct weir_packet *p, struct connection *c,
     const bool has_data = s->len != 0;
     const uint32_t odd_flags = (p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST | WEIR_TCP_ACK)) ^ WEIR_TCP_ACK;
     const uint32_t odd = (s->seq ^ mine->next) | odd_flags | (uint32_t)(s->window == 0) | (~(uint32_t)mine->state & HAS_NEXT) |
-                         (uint32_t)(s->len == 1) | ((uint32_t)!has_data & (uint32_t)(s->ack == mine->ack)) |
+                         ((uint32_t)(s->len == 1) & (uint32_t)(other->window == 0)) | ((uint32_t)!has_data & (uint32_t)(s->ack == mine->ack)) |
                          ((uint32_t)has_data & (uint32_t)!is_below(other->ack, next) & (uint32_t)((other->state & HAS_ACK) != 0));
     if (odd != 0)
         return true;
@@ -625,11 +628,11 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
         .window = weir_be16(header + 14),
     };
     if (WEIR_UNLIKELY(flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST)))
-        mark_ends(p, c, from, &s);
+        mark_ends(p, c, from, s);
     else if (WEIR_UNLIKELY(c->state & HAS_SYN_TIME) && (flags & WEIR_TCP_ACK) != 0)
-        complete(p, c, from, &s);
+        complete(p, c, from, s);
     if (is_unusual(p, c, from, &s))
-        analyse(p, c, from, &s);
+        analyse(p, c, from, s);
 }
 
 /* Instances share the flows by up to six bits of the outer flow hash. The connections of a tunnel share the sets that these bits leave. */
