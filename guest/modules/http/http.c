@@ -329,6 +329,7 @@ static __attribute__((noinline)) void begin_request(struct connection *c, struct
     c->flags |= IS_HTTP;
 }
 
+/* Begins a response, at the eighth byte of its status line. */
 static __attribute__((noinline)) void begin_response(struct connection *c, struct side *s)
 {
     uint32_t index = c->answer;
@@ -343,13 +344,12 @@ static __attribute__((noinline)) void begin_response(struct connection *c, struc
             c->early = index;
     }
     struct exchange *e = &exchanges[index];
-    e->flags |= RESPONSE;
-    if (e->flags & REQUEST_DONE)
-        e->flags |= HAS_LATENCY;
+    const uint32_t flags = e->flags;
+    e->flags = (uint16_t)(flags | RESPONSE | ((flags & REQUEST_DONE) ? HAS_LATENCY : 0));
     e->response_ns = now;
     s->exchange = index;
     s->left = 0;
-    s->flags = 0;
+    weir_set_le32(&s->state, STATUS | 8 << 24);
     c->flags |= IS_HTTP;
 }
 
@@ -553,11 +553,10 @@ static inline void add_token(struct side *s, weir_bytes16 block, uint32_t n)
 }
 
 /* The field with the token's name, in either case of letters. */
-static inline uint32_t identify(const struct side *s, uint32_t len, uint32_t direction)
+static inline uint32_t identify(uint32_t len, uint32_t direction)
 {
     const uint64_t lower = UINT64_C(0x2020202020202020);
     const uint64_t first = weir_le64(token) | lower, last = weir_le64(token + len - 8) | lower;
-    (void)s;
     switch (len) {
     case 10:
         return direction == 0 && first == 0x6567612d72657375 && last == 0x746e6567612d7265 && token[4] == '-' ? FIELD_AGENT : FIELD_OTHER;
@@ -576,34 +575,30 @@ static inline uint32_t identify(const struct side *s, uint32_t len, uint32_t dir
 static __attribute__((noinline)) void end_name(struct side *s, uint32_t direction)
 {
     struct exchange *e = &exchanges[s->exchange];
-    uint32_t len = s->token_len;
-    if (len != 0 && len <= TOKEN_MAX && (token[len - 1] == ' ' || token[len - 1] == '\t')) {
-        e->ambiguity |= SPACE_COLON;
+    uint32_t len = s->token_len, flags = s->flags & ~(uint32_t)(HAS_BEGUN | HAS_ENDED), field = FIELD_OTHER, ambiguity = e->ambiguity;
+    if (len - 1 < TOKEN_MAX && (token[len - 1] == ' ' || token[len - 1] == '\t')) {
+        ambiguity |= SPACE_COLON;
         len--;
     }
-    uint32_t field = FIELD_OTHER;
     if (len == 4 && direction == 0 && (weir_le32(token) | 0x20202020) == 0x74736f68)
         field = FIELD_HOST;
     else if (len >= 8 && len <= TOKEN_MAX)
-        field = identify(s, len, direction);
+        field = identify(len, direction);
     if (field <= FIELD_TYPE) {
         /* The first of several fields counts. */
-        const uint32_t seen = (uint32_t)HOST_SEEN << field;
-        if (e->flags & seen) {
-            e->ambiguity |= field == FIELD_HOST ? HOST_DUPLICATE : 0;
+        const uint32_t seen = (uint32_t)HOST_SEEN << field, known = e->flags;
+        e->flags = (uint16_t)(known | seen);
+        if (known & seen) {
+            ambiguity |= field == FIELD_HOST ? HOST_DUPLICATE : 0;
             field = FIELD_OTHER;
         }
-        e->flags |= (uint16_t)seen;
     } else if (field == FIELD_ENCODING) {
-        e->ambiguity |= (s->flags & HAS_ENCODING) ? TE_UNKNOWN : 0;
-        e->ambiguity |= direction == 0 && e->version == 10 ? TE_OLD : 0;
-        s->flags |= HAS_ENCODING;
+        ambiguity |= ((flags & HAS_ENCODING) ? TE_UNKNOWN : 0) | (direction == 0 && e->version == 10 ? TE_OLD : 0);
+        flags |= HAS_ENCODING;
     }
-    s->field = (uint8_t)field;
-    s->flags &= (uint8_t)~(HAS_BEGUN | HAS_ENDED);
-    s->token_len = 0;
+    e->ambiguity = (uint16_t)ambiguity;
     s->left = 0;
-    s->state = VALUE;
+    weir_set_le32(&s->state, VALUE | field << 8 | flags << 16);
 }
 
 static inline void add_text(struct exchange *e, uint32_t field, weir_bytes16 block, uint32_t n)
@@ -707,22 +702,21 @@ static __attribute__((noinline)) uint32_t parse_line(struct side *s, const uint8
     uint32_t n = (uint32_t)__builtin_ctz(stops);
     switch (s->state) {
     case TARGET: {
-        stops |= weir_same16(block, weir_splat16(' '));
-        n = (uint32_t)__builtin_ctz(stops);
-        uint32_t len = e->path_len;
-        weir_copy(e->path + (len < PATH_MAX ? len : PATH_MAX), &block, BLOCK);
-        add_token(s, block, n);
-        len += n;
-        if (n < room && here[n] == ' ') {
+        const uint32_t len = e->path_len, at = len < PATH_MAX ? len : PATH_MAX;
+        if (byte == ' ') {
             /* A target has no space; if there is one nevertheless, the version is behind the last. */
             e->path_end = len;
-            e->path[len < PATH_MAX ? len : PATH_MAX] = ' ';
+            e->path[at] = ' ';
+            e->path_len = len + 1;
             s->flags |= HAS_SPACE;
             s->token_len = 0;
-            len++;
-            n++;
+            return 1;
         }
-        e->path_len = len;
+        stops |= weir_same16(block, weir_splat16(' '));
+        n = (uint32_t)__builtin_ctz(stops);
+        weir_copy(e->path + at, &block, BLOCK);
+        e->path_len = len + n;
+        add_token(s, block, n);
         break;
     }
     case LINE:
@@ -779,24 +773,24 @@ static __attribute__((noinline)) uint32_t parse_line(struct side *s, const uint8
 }
 
 /* A step before a message, in its method, or in its status line. */
-static inline uint32_t parse_first(struct connection *c, struct side *s, uint32_t direction, const uint8_t *here, uint32_t room)
+static inline uint32_t parse_first(struct connection *c, struct side *s, uint32_t direction, uint32_t state, const uint8_t *here, uint32_t byte,
+                                   uint32_t room)
 {
-    const uint8_t byte = here[0];
-    if (s->state == METHOD_END) {
+    const uint32_t len = s->token_len;
+    if (state == METHOD_END) {
         if (byte != ' ')
-            begin_request(c, s, byte);
-    } else if (s->token_len == 7 && direction != 0 && byte - '0' < 10u) {
-        s->token_len = 8;
+            begin_request(c, s, (uint8_t)byte);
+    } else if (len == 7 && state == STATUS && byte - '0' < 10u) {
         begin_response(c, s);
-    } else if (s->exchange != 0 && s->token_len == 0) {
+    } else if (s->exchange != 0 && len == 0) {
         end_message(s, direction, true);
-        token[0] = byte;
+        token[0] = (uint8_t)byte;
         s->token_len = 1;
         s->state = direction == 0 ? METHOD : byte == 'H' ? STATUS : DEAD;
-    } else if (s->state == METHOD) {
+    } else if (state == METHOD) {
         return parse_method(s, here, room);
     } else {
-        status_byte(s, byte);
+        status_byte(s, (uint8_t)byte);
     }
     return 1;
 }
@@ -864,7 +858,7 @@ static __attribute__((noinline)) uint32_t parse(struct connection *c, uint32_t d
                 exchanges[s->exchange].ambiguity |= BARE_LF;
             end_any_line(c, s, direction);
         } else if (state <= STATUS) {
-            used = parse_first(c, s, direction, here, room);
+            used = parse_first(c, s, direction, state, here, byte, room);
         } else if (state == NAME && byte == ':') {
             end_name(s, direction);
         } else if (state == VALUE && s->field >= FIELD_LENGTH) {
