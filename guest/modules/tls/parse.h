@@ -36,7 +36,7 @@ enum { SERVER_NAME = 0, SIGNATURE_ALGORITHMS = 13, ALPN = 16, SESSION_TICKET = 3
 /* Causes of the end of a handshake, for the row. */
 enum { END_NONE, END_COMPLETE, END_ALERT, END_CLOSED, END_RESET, END_TIMEOUT, END_GAP, END_INVALID, END_LIMIT, END_EVICTED, END_STOP };
 
-/* What `small` or the copied bytes are, once they are complete. */
+/* The meaning of `small`, or of the copied bytes, once they are complete. */
 enum state {
     AT_END, /* nothing of the message follows */
     AT_HELLO, AT_SESSION, AT_CIPHERS, AT_CIPHER, AT_COMPRESSION,
@@ -68,7 +68,7 @@ struct side {
     uint8_t message_head[4];
     uint8_t state;
     uint8_t want, have;     /* bytes of `small` */
-    uint8_t extension_state; /* what is collected first of it, and how many bytes */
+    uint8_t extension_state; /* state of the bytes that are collected first of it */
     bool is_ciphered;       /* its ChangeCipherSpec was seen */
     bool is_finished;       /* an encrypted message after that, or in TLS 1.3 encrypted records */
     uint8_t small[SMALL_BYTES];
@@ -565,7 +565,7 @@ OUT_OF_LINE void message_begin(struct context *c, struct side *s)
     case SERVER_HELLO:
         if (len < 36 || len > HELLO_BYTES || (c->has_answer && !c->is_retry))
             refuse(c);
-        c->has_answer = false; /* what a HelloRetryRequest said is replaced */
+        c->has_answer = false; /* a HelloRetryRequest's choices are replaced */
         collect(s, AT_ANSWER, 34);
         break;
     case CERTIFICATE:
