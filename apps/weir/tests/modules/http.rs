@@ -91,7 +91,7 @@ impl Connection {
 
     fn capture(&self) -> Capture {
         let mut capture = Capture::new(ETHERNET);
-        for (ts, packet) in (BEGIN..).step_by(MILLISECOND as usize).zip(&self.packets) {
+        for (ts, packet) in (BEGIN..).step_by(1_000_000).zip(&self.packets) {
             capture.push(ts, packet.ethernet());
         }
         capture
@@ -183,7 +183,8 @@ fn ipv6_vlan_and_tunnels_are_followed() {
             vec![0x45, 0, total[0], total[1], 0, 1, 0, 0, 64, 4, 0, 0, 198, 51, 100, 1, 198, 51, 100, 2];
         let mut sum: u32 = outer.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
         sum = (sum & 0xFFFF) + (sum >> 16);
-        outer[10..12].copy_from_slice(&(!((sum & 0xFFFF) + (sum >> 16)) as u16).to_be_bytes());
+        let sum = u16::try_from((sum & 0xFFFF) + (sum >> 16)).unwrap();
+        outer[10..12].copy_from_slice(&(!sum).to_be_bytes());
         tunnelled.push(ts, [outer, inner].concat());
     }
     let rows = requests(&run(&tagged, &["-m", &module("")]));
@@ -508,13 +509,18 @@ fn suspicious_requests_slow_responses_and_failing_servers_are_findings() {
     assert_eq!((failing(0, 4).len(), failing(0, 9).len()), (0, 1));
 }
 
+/// A random number below `end`.
+fn below(random: &mut Random, end: usize) -> usize {
+    usize::try_from(random.word() % u64::try_from(end).unwrap()).unwrap()
+}
+
 /// A random request and response, and the row that they must give.
 fn random_exchange(random: &mut Random) -> (Vec<u8>, Vec<u8>, String) {
-    let mut below = |end: u64| random.word() % end;
-    let method = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"][below(7) as usize];
-    let path = format!("/{}", "q".repeat(below(40) as usize));
+    let mut below = |end| below(random, end);
+    let method = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"][below(7)];
+    let path = format!("/{}", "q".repeat(below(40)));
     let mut body = |has_body: bool| -> (Vec<u8>, usize) {
-        let len = if has_body { below(3000) as usize } else { 0 };
+        let len = if has_body { below(3000) } else { 0 };
         // Bytes that look like messages and line ends.
         let bytes: Vec<u8> = b"GET / HTTP/1.1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n0\r\n\r\n"
             .iter()
@@ -526,7 +532,7 @@ fn random_exchange(random: &mut Random) -> (Vec<u8>, Vec<u8>, String) {
             return ([format!("Content-Length: {len}\r\n\r\n").into_bytes(), bytes].concat(), len);
         }
         let mut chunked = b"Transfer-Encoding: chunked\r\n\r\n".to_vec();
-        let size = 1 + below(900) as usize;
+        let size = 1 + below(900);
         for chunk in bytes.chunks(size) {
             chunked.extend(
                 format!("{:X}{}\r\n", chunk.len(), if size % 2 == 0 { ";e=1" } else { "" }).into_bytes(),
@@ -540,7 +546,7 @@ fn random_exchange(random: &mut Random) -> (Vec<u8>, Vec<u8>, String) {
     let (request_body, request_len) = body(method == "POST");
     let (response_body, mut response_len) = body(true);
     let mut response_body = response_body;
-    let status = [200, 204, 206, 302, 304, 404, 500][below(7) as usize];
+    let status = [200, 204, 206, 302, 304, 404, 500][below(7)];
     if method == "HEAD" || status == 204 || status == 304 {
         response_len = 0;
         let end = response_body.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
@@ -562,7 +568,7 @@ fn random_exchanges_give_exactly_their_rows_in_any_segments_and_order() {
     for connection in 0..150u64 {
         let client = format!("10.0.{}.{}:5000", connection / 100, connection % 100 + 1);
         let mut c = Connection::between(&client, SERVER)
-            .segments_of([1, 3, 16, 100, 536, 1460][(random.word() % 6) as usize]);
+            .segments_of([1, 3, 16, 100, 536, 1460][below(&mut random, 6)]);
         for _ in 0..1 + random.word() % 4 {
             // Up to three requests are pipelined.
             let exchanges: Vec<_> =
@@ -636,23 +642,24 @@ fn hostile_bytes_never_end_a_call() {
         for i in 0..4000u64 {
             let client = format!("10.0.{}.{}:5000", random.word() % 4, random.word() % 250 + 1);
             let mut c = Connection::in_progress(&client, SERVER);
-            c.next = [1000 + (random.word() % 3000) as u32, 1000 + (random.word() % 3000) as u32];
-            let side = (random.word() % 2) as usize;
+            let numbers = [(); 2].map(|()| u32::try_from(1000 + below(&mut random, 3000)).unwrap());
+            c.next = numbers;
+            let side = below(&mut random, 2);
             let mut bytes = Vec::new();
             for _ in 0..random.word() % 30 {
-                bytes.extend_from_slice(PARTS[(random.word() % 26) as usize].as_bytes());
+                bytes.extend_from_slice(PARTS[below(&mut random, 26)].as_bytes());
                 if random.word() % 10 == 0 {
-                    bytes.push(random.word() as u8);
+                    bytes.push(random.word().to_le_bytes()[0]);
                 }
             }
             bytes.truncate(1400);
-            let flags = [SYN, SYN | ACK, ACK, ACK, ACK, ACK, ACK, FIN | ACK, RST | ACK, ACK]
-                [(random.word() % 10) as usize];
+            let flags =
+                [SYN, SYN | ACK, ACK, ACK, ACK, ACK, ACK, FIN | ACK, RST | ACK, ACK][below(&mut random, 10)];
             let packet = c.packet(side, flags).payload(bytes);
             let mut frame = packet.ethernet();
             let wire_len = frame.len();
             if random.word() % 8 == 0 {
-                frame.truncate(54 + (random.word() % 60) as usize);
+                frame.truncate(54 + below(&mut random, 60));
             }
             let back = random.word() % 3_000_000;
             capture.push(BEGIN + i * MILLISECOND - back, frame);

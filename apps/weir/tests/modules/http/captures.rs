@@ -85,7 +85,7 @@ fn oracle(path: &Path) -> Oracle {
 
 /// The differences to tshark that are known, by trace: requests that are missing and more, responses that are missing and
 /// unexplained, and the reason.
-const DIFFERENCES: [(&str, [i64; 4], &str); 10] = [
+const DIFFERENCES: [(&str, [usize; 4], &str); 10] = [
     (
         "composite-mixed-a.pcap",
         [4, 3, 3, 0],
@@ -184,8 +184,7 @@ fn rows_of_all_traces_equal_tsharks_but_for_known_differences() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let known =
             DIFFERENCES.iter().find(|(known, ..)| *known == name).map_or([0; 4], |(_, counts, _)| *counts);
-        let counts =
-            [missing.len(), more.len(), missing_responses.len(), unexplained.len()].map(|n| n as i64);
+        let counts = [missing.len(), more.len(), missing_responses.len(), unexplained.len()];
         assert_eq!(counts, known, "{name}: {missing:?} {more:?} {missing_responses:?} {unexplained:?}");
         requests += our_requests.values().sum::<i64>();
         responses += our_responses.values().sum::<i64>();
