@@ -547,7 +547,7 @@ pub fn hostile(seed: u64, source: &Capture) -> Capture {
         let (mut bytes, mut ts) = (frame.bytes.clone(), frame.ts);
         for _ in 0..random.word() % 4 {
             let at = usize::try_from(random.word()).unwrap() % bytes.len().min(80);
-            bytes[at] = (random.word() >> 32) as u8;
+            bytes[at] = random.word().to_le_bytes()[4];
         }
         let wire_len = u32::try_from(bytes.len()).unwrap();
         if random.word().is_multiple_of(4) {
@@ -655,7 +655,7 @@ fn simulated(seed: u64, has_stamps: bool) -> (Capture, HashMap<i128, i128>) {
             }
             // RFC 7323, 4.3: the echo is that of the last segment in order.
             recent = if number <= next(&got) { stamp(at).max(recent) } else { recent };
-            got[number as usize] = true;
+            got[usize::try_from(number).unwrap()] = true;
             if below(50) != 0 {
                 let answer = Segment::new(SERVER, &from, ACK, 1, 1 + next(&got) * 100, 0);
                 frames.push((at + rtt, with(answer, stamp(at + rtt), recent)));

@@ -319,7 +319,8 @@ fn lossy_connections_and_full_receivers_are_findings_whose_filters_select_them()
     let many: Vec<_> = (0..1000u32)
         .flat_map(|i| {
             let from = format!("10.1.{}.{}:{}", i / 200, i % 200, 2000 + i);
-            (0..3).map(move |k| (k * 10, Segment::new(&from, SERVER, ACK, 1, 1 + k as u32, 0).window(0)))
+            (0..3u32)
+                .map(move |k| (u64::from(k) * 10, Segment::new(&from, SERVER, ACK, 1, 1 + k, 0).window(0)))
         })
         .collect();
     let got = findings(&many, "");
@@ -469,15 +470,14 @@ fn random_walk(seed: u64) -> Capture {
         let client = format!("10.0.0.1:{}", 2000 + port);
         let mut at = u64::from(port) * 100 * SECOND;
         let mut next = [1000u32 + port * 100_000, 5_000_000 + port * 100_000];
-        let mut below = |end: u64| random.word() % end;
+        let mut below = |end: usize| usize::try_from(random.word()).unwrap() % end;
         for _ in 0..300 {
-            at += [0, MILLISECOND / 10, 2 * MILLISECOND, 15 * MILLISECOND, 400 * MILLISECOND]
-                [below(5) as usize];
-            let side = below(2) as usize;
+            at += [0, MILLISECOND / 10, 2 * MILLISECOND, 15 * MILLISECOND, 400 * MILLISECOND][below(5)];
+            let side = below(2);
             let (from, to) = if side == 0 { (client.as_str(), SERVER) } else { (SERVER, client.as_str()) };
-            let shift = |below: u64| u32::try_from(below).unwrap();
+            let shift = |below: usize| u32::try_from(below).unwrap();
             let mut seq = next[side];
-            let len = [0, 0, 1, 10, 10, 30][below(6) as usize];
+            let len = [0, 0, 1, 10, 10, 30][below(6)];
             match below(8) {
                 0 => seq -= shift(below(40)),
                 1 => seq += shift(below(20)),
@@ -485,17 +485,17 @@ fn random_walk(seed: u64) -> Capture {
                 _ => {}
             }
             let ack = next[1 - side] - if below(3) == 0 { shift(below(30)) } else { 0 };
-            let flags = [ACK, ACK, ACK, ACK | PSH, ACK | PSH, FIN | ACK][below(6) as usize];
+            let flags = [ACK, ACK, ACK, ACK | PSH, ACK | PSH, FIN | ACK][below(6)];
             let flags = if flags & FIN != 0 && below(8) != 0 { ACK } else { flags };
-            let window = [0, 100, 100, 100, 200][below(5) as usize];
+            let window = [0, 100, 100, 100, 200][below(5)];
             segments.push((at, Segment::new(from, to, flags, seq, ack, len).window(window)));
-            let end = seq + len as u32 + u32::from(flags & FIN != 0);
+            let end = seq + shift(len) + u32::from(flags & FIN != 0);
             if below(10) == 0 {
                 // Duplicate acknowledgements, and what they ask for.
                 for _ in 0..1 + below(4) {
                     segments.push((at, Segment::new(to, from, ACK, next[1 - side], seq, 0)));
                 }
-                at += below(2) * 19 * MILLISECOND + below(2) * 2 * MILLISECOND;
+                at += [0, 2, 19, 21][below(4)] * MILLISECOND;
                 segments.push((at, Segment::new(from, to, ACK, seq, ack, 10)));
             }
             next[side] = next[side].max(end);
