@@ -33,7 +33,7 @@ enum {
 #define REGULAR_LEAST 0.02
 #define REGULAR_MOST 0.35
 /* So many of the intervals are of one period, without a missed contact. */
-#define SINGLE_LEAST 0.25
+#define SINGLE_LEAST 0.5
 /* Confidence: n intervals of one period count n / (n + DOUBT). */
 #define DOUBT 2.0
 
@@ -212,8 +212,8 @@ static __attribute__((noinline)) uint32_t judge(const struct pair *p, struct est
         ordered[i] = i < n ? p->intervals[(first + i) % INTERVALS] : 0;
         numbers[i] = i < n ? ordered[i] : UINT32_MAX;
     }
-    /* If more than half of the intervals have missed contacts, the median is a multiple; shorter ones are not. */
-    for (uint32_t halves = 1; halves <= 3; halves++) {
+    /* If nearly half of the intervals have missed contacts, additional ones make the median a multiple; the quartile is none. */
+    for (uint32_t halves = 1; halves <= 2; halves++) {
         struct estimate e;
         const double guess = of_rank(numbers, n >> halves);
         if (guess < 1)

@@ -296,6 +296,9 @@ static bool detect(const struct entropy *e)
 
 /* ---- Findings -------------------------------------------------------------------------------------------------------- */
 
+/* The host of a change that is about one has at least this part of the packets: a twentieth. */
+enum { SHARE = 20 };
+
 enum change { OTHER, CONCENTRATION, HOST_SCAN, PORT_SCAN, REFLECTION, FLOOD };
 
 static uint8_t reported_severity; /* of the findings of this change; 0 without one */
@@ -324,7 +327,7 @@ static inline bool is_concentrated(uint32_t i)
 
 /* The pattern of a change, as in the table of Lakhina et al. With fewer packets than half of those that the first receiver gets, the first
  * sender cannot have sent most of them: so there are many senders, also if their addresses are not dispersed more than usual. */
-static enum change classify(const struct entropy *e)
+static enum change pattern(const struct entropy *e)
 {
     const bool are_many_senders = e[SRC].top_packets < e[DST].top_packets / 2;
     if (is_concentrated(DST)) {
@@ -342,6 +345,20 @@ static enum change classify(const struct entropy *e)
         return is_dispersed(DST_PORT) ? PORT_SCAN : CONCENTRATION;
     }
     return OTHER;
+}
+
+/* True if a change is about a sender. */
+static bool is_of_sender(enum change change)
+{
+    return change == HOST_SCAN || (change != OTHER && !is_concentrated(DST));
+}
+
+/* The kind of a change. A host with a small share of the packets is no reason for it. */
+static enum change classify(const struct entropy *e)
+{
+    const enum change change = pattern(e);
+    const uint64_t most = e[is_of_sender(change) ? SRC : DST].top_packets;
+    return most < packets / SHARE ? OTHER : change;
 }
 
 static uint8_t severity_of(enum change change)
@@ -403,7 +420,7 @@ static __attribute__((noinline)) void report(uint64_t time, enum change change, 
 {
     struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
     /* The host that the change is about, if there is one. */
-    const bool is_source = change == HOST_SCAN || (change != OTHER && !is_concentrated(DST));
+    const bool is_source = is_of_sender(change);
     const struct entropy *host = is_source ? &e[SRC] : &e[DST];
     const bool has_host = change != OTHER && host->top_packets != 0;
     switch (change) {

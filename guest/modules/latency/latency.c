@@ -93,7 +93,7 @@ static uint64_t sweep_end;                      /* the interval's end that the s
 static uint64_t finding_time[SLICES]; /* of the last finding, plus one */
 static bool is_outer;
 
-/* What a packet tells, beside its addresses. */
+/* What a packet tells. Functions out of line get a copy, so that it stays in registers where it is usual. */
 struct segment {
     uint32_t seq, ack, len;
     uint32_t tsval, tsecr;
@@ -215,6 +215,20 @@ static inline void flush(struct connection *c)
         report(c, c->end - interval);
 }
 
+/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
+static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
+    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
+    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
+    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
+    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
+    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
+    default: WEIR_ADD(filter, "udp port 3544"); return;
+    }
+}
+
 /* Reports that the round trips to an end take long. `base_us` is 0, or the time that they took before. */
 static __attribute__((noinline)) void report_slow(const struct weir_packet *p, struct connection *c, uint32_t to, uint32_t base_us)
 {
@@ -241,12 +255,16 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, s
     WEIR_ADD(&text, ", the server's port ");
     weir_add_number(&text, c->port[server]);
     weir_add_encapsulation(&filter, p);
-    WEIR_ADD(&filter, "tcp port ");
-    weir_add_number(&filter, c->port[server]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[to]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[1 - to]);
+    if (c->tunnel != WEIR_TUNNEL_NONE) {
+        add_tunnel(&filter, c->tunnel);
+    } else {
+        WEIR_ADD(&filter, "tcp port ");
+        weir_add_number(&filter, c->port[server]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[to]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[1 - to]);
+    }
     const struct findings_row row = {
         .time = p->ts_ns,
         .severity = base_us != 0 ? WEIR_LOW : WEIR_INFORMATIONAL,
@@ -361,27 +379,24 @@ static __attribute__((noinline)) uint32_t begin(const struct weir_packet *p, uin
     return way;
 }
 
-/* Finds the time stamps among other options. */
-static __attribute__((noinline)) void find_timestamps(const uint8_t *header, uint32_t header_len, struct segment *s)
+/* Returns the time stamps among other options, or NULL. */
+static __attribute__((noinline)) const uint8_t *find_timestamps(const uint8_t *header, uint32_t header_len)
 {
     for (uint32_t at = 20, steps = 0; steps < 40 && at + 1 < header_len; steps++) {
         const uint8_t kind = header[at], len = header[at + 1];
         if (kind == 0)
-            return;
+            return NULL;
         if (kind == 1) {
             at++;
             continue;
         }
         if (len < 2 || at + len > header_len)
-            return;
-        if (kind == 8 && len == 10) {
-            s->tsval = weir_be32(header + at + 2);
-            s->tsecr = weir_be32(header + at + 6);
-            s->has_ts = true;
-            return;
-        }
+            return NULL;
+        if (kind == 8 && len == 10)
+            return header + at + 2;
         at += len;
     }
+    return NULL;
 }
 
 /* The bytes of a segment on the link, of which fewer may be captured. */
@@ -491,8 +506,9 @@ static __attribute__((noinline)) uint32_t end_by_address(const struct weir_packe
 }
 
 /* An opening packet tells which end is the client; another sequence number of it begins a new connection of the same ports. */
-static __attribute__((noinline)) void opened(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void opened(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     const bool is_client = (p->tcp_flags & WEIR_TCP_ACK) == 0;
     const struct direction *d = &c->from[from];
     const bool is_other = (d->state & TIMESTAMPS) != 0 || ((d->state & HAS_NEXT) != 0 && d->next != s->seq + 1 + s->len);
@@ -550,7 +566,7 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
             return;
         }
         c = entry_of(set, way);
-        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (c->from[1 - from].state != 0));
+        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (set->seen[way] & 1) | (c->from[1 - from].state != 0));
     } else {
         if ((s.len == 0 && (flags & WEIR_TCP_SYN) == 0) || (flags & WEIR_TCP_RST))
             return;
@@ -564,16 +580,17 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
     s.ack = weir_be32(header + 8);
     const uint32_t header_len = (uint32_t)p->payload_offset - p->l4_offset;
     if (header_len > 20 && param_timestamps()) {
-        if (WEIR_LIKELY(header_len >= 32 && weir_be32(header + 20) == TS_HEADER)) {
-            s.tsval = weir_be32(header + 24);
-            s.tsecr = weir_be32(header + 28);
+        const uint8_t *stamps = header + 24;
+        if (WEIR_UNLIKELY(header_len < 32 || weir_be32(header + 20) != TS_HEADER))
+            stamps = find_timestamps(header, header_len);
+        if (stamps != NULL) {
+            s.tsval = weir_be32(stamps);
+            s.tsecr = weir_be32(stamps + 4);
             s.has_ts = true;
-        } else {
-            find_timestamps(header, header_len, &s);
         }
     }
     if (WEIR_UNLIKELY(flags & WEIR_TCP_SYN))
-        opened(p, c, from, &s);
+        opened(p, c, from, s);
     if (c->from[1 - from].state & MARKED)
         answer(p, c, from, &s);
     send(p, &c->from[from], &s);

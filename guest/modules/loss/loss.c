@@ -53,7 +53,7 @@ struct direction {
     uint8_t next_high, last_high;
     uint8_t duplicates; /* duplicate acknowledgements in a row, at most 255 */
     uint8_t state;
-    uint8_t spare[2];
+    uint8_t headers[2]; /* around IP, for filters: of end 0 the numbers of VLAN tags and MPLS labels; of end 1 whether there is PPPoE */
 };
 
 enum { RETRANSMITTED, FAST_RETRANSMITTED, SPURIOUS, OUT_OF_ORDER, GAP, DUPLICATE_ACK, ZERO_WINDOW, EVENTS };
@@ -172,6 +172,20 @@ static inline uint64_t last_of(const struct connection *c, uint64_t now)
 /* Returns the slice of a connection. It is part of its set's number: it does not depend on the number of instances. */
 static inline struct finding *slice_of(uint32_t set) { return &slices[set >> (58 - set_shift) & (SLICES - 1)]; }
 
+/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
+static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
+    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
+    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
+    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
+    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
+    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
+    default: WEIR_ADD(filter, "udp port 3544"); return;
+    }
+}
+
 /* Reports what an operator should know about the packets of one end. */
 static __attribute__((noinline)) void report_finding(struct finding *f)
 {
@@ -202,16 +216,24 @@ static __attribute__((noinline)) void report_finding(struct finding *f)
     WEIR_ADD(&text, " (the server's port is ");
     weir_add_number(&text, c->port[server]);
     WEIR_ADD(&text, ")");
-    if (c->state & HAS_VLAN)
-        WEIR_ADD(&filter, "vlan and ");
-    WEIR_ADD(&filter, "tcp port ");
-    weir_add_number(&filter, c->port[0]);
-    WEIR_ADD(&filter, " and port ");
-    weir_add_number(&filter, c->port[1]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[0]);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, c->ip[1]);
+    const struct weir_packet like = {
+        .vlan_count = c->from[0].headers[0],
+        .mpls_count = c->from[0].headers[1],
+        .flags = c->from[1].headers[0] != 0 ? WEIR_PPPOE : 0,
+    };
+    weir_add_encapsulation(&filter, &like);
+    if (c->tunnel != WEIR_TUNNEL_NONE) {
+        add_tunnel(&filter, c->tunnel);
+    } else {
+        WEIR_ADD(&filter, "tcp port ");
+        weir_add_number(&filter, c->port[0]);
+        WEIR_ADD(&filter, " and port ");
+        weir_add_number(&filter, c->port[1]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[0]);
+        WEIR_ADD(&filter, " and host ");
+        weir_add_ip(&filter, c->ip[1]);
+    }
     const struct findings_row row = {
         .time = f->time - 1,
         .severity = f->is_window ? WEIR_INFORMATIONAL : WEIR_LOW,
@@ -329,6 +351,9 @@ static void reset(struct connection *c, const struct weir_packet *p, uint32_t se
     c->port[1 - from] = p->dst_port;
     c->vlan = weir_vlan(p);
     c->state |= (p->flags & WEIR_VLAN) ? HAS_VLAN : 0;
+    c->from[0].headers[0] = p->vlan_count;
+    c->from[0].headers[1] = p->mpls_count;
+    c->from[1].headers[0] = (p->flags & WEIR_PPPOE) != 0;
     c->tunnel = is_outer ? WEIR_TUNNEL_NONE : p->tunnel;
 }
 
@@ -398,7 +423,7 @@ static inline uint32_t find(const struct set *set, uint64_t hash)
 
 /* ---- Packets ----------------------------------------------------------------------------------------------------- */
 
-/* What a packet tells. */
+/* What a packet tells. Functions out of line get a copy, so that it stays in registers where it is usual. */
 struct segment {
     uint32_t seq, ack, len;
     uint16_t window;
@@ -446,8 +471,9 @@ static void find_kind(const struct weir_packet *p, struct connection *c, uint32_
 }
 
 /* SYN, FIN, RST: ends of connections, which end is the client, and the handshake's round-trip time. */
-static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     const uint32_t flags = p->tcp_flags;
     if (flags & WEIR_TCP_RST)
         c->state |= WAS_RESET;
@@ -473,8 +499,9 @@ static __attribute__((noinline)) void mark_ends(const struct weir_packet *p, str
 }
 
 /* The client's first packet after its SYN completes the handshake. */
-static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void complete(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     if (from != client_of(c) || s->seq != c->isn[from] + 1)
         return;
     c->state &= (uint8_t)~HAS_SYN_TIME;
@@ -485,8 +512,9 @@ static __attribute__((noinline)) void complete(const struct weir_packet *p, stru
 }
 
 /* Any packet, by all rules. */
-static __attribute__((noinline)) void analyse(const struct weir_packet *p, struct connection *c, uint32_t from, const struct segment *s)
+static __attribute__((noinline)) void analyse(const struct weir_packet *p, struct connection *c, uint32_t from, struct segment copy)
 {
+    const struct segment *s = &copy;
     struct direction *mine = &c->from[from];
     const struct direction *other = &c->from[1 - from];
     const uint32_t ends = p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST);
@@ -534,7 +562,7 @@ static inline bool is_unusual(const struct weir_packet *p, struct connection *c,
     const bool has_data = s->len != 0;
     const uint32_t odd_flags = (p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST | WEIR_TCP_ACK)) ^ WEIR_TCP_ACK;
     const uint32_t odd = (s->seq ^ mine->next) | odd_flags | (uint32_t)(s->window == 0) | (~(uint32_t)mine->state & HAS_NEXT) |
-                         (uint32_t)(s->len == 1) | ((uint32_t)!has_data & (uint32_t)(s->ack == mine->ack)) |
+                         ((uint32_t)(s->len == 1) & (uint32_t)(other->window == 0)) | ((uint32_t)!has_data & (uint32_t)(s->ack == mine->ack)) |
                          ((uint32_t)has_data & (uint32_t)!is_below(other->ack, next) & (uint32_t)((other->state & HAS_ACK) != 0));
     if (odd != 0)
         return true;
@@ -586,7 +614,7 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
     struct connection *c;
     if (WEIR_LIKELY(way < WAYS)) {
         c = entry_of(set, way);
-        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (c->from[1 - from].packets != 0));
+        set->seen[way] = (uint16_t)(seen_at(p->ts_ns) | (set->seen[way] & 1) | (c->from[1 - from].packets != 0));
     } else {
         c = begin(p, set_number, from);
         if (c == NULL)
@@ -600,11 +628,11 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
         .window = weir_be16(header + 14),
     };
     if (WEIR_UNLIKELY(flags & (WEIR_TCP_SYN | WEIR_TCP_FIN | WEIR_TCP_RST)))
-        mark_ends(p, c, from, &s);
+        mark_ends(p, c, from, s);
     else if (WEIR_UNLIKELY(c->state & HAS_SYN_TIME) && (flags & WEIR_TCP_ACK) != 0)
-        complete(p, c, from, &s);
+        complete(p, c, from, s);
     if (is_unusual(p, c, from, &s))
-        analyse(p, c, from, &s);
+        analyse(p, c, from, s);
 }
 
 /* Instances share the flows by up to six bits of the outer flow hash. The connections of a tunnel share the sets that these bits leave. */

@@ -21,6 +21,7 @@ enum {
     HELLO_BYTES = 128 * 1024,
     FINISHED_BYTES = 40, /* an encrypted Finished of TLS 1.3 is longer, an encrypted alert shorter */
     UNKNOWN_SIDE = 2,
+    NOTHING = 0xFFFF,    /* of an extension is collected; longer than any */
 };
 
 /* Types of records. */
@@ -35,7 +36,7 @@ enum { SERVER_NAME = 0, SIGNATURE_ALGORITHMS = 13, ALPN = 16, SESSION_TICKET = 3
 /* Causes of the end of a handshake, for the row. */
 enum { END_NONE, END_COMPLETE, END_ALERT, END_CLOSED, END_RESET, END_TIMEOUT, END_GAP, END_INVALID, END_LIMIT, END_EVICTED, END_STOP };
 
-/* What `small` or the copied bytes are, once they are complete. */
+/* The meaning of `small`, or of the copied bytes, once they are complete. */
 enum state {
     AT_END, /* nothing of the message follows */
     AT_HELLO, AT_SESSION, AT_CIPHERS, AT_CIPHER, AT_COMPRESSION,
@@ -57,6 +58,7 @@ struct side {
     uint16_t copy_left;
     uint16_t list_left;     /* bytes of the list that is read */
     uint16_t extension_type;
+    uint16_t extension_bytes;
     uint16_t extension_left;
     uint16_t extensions_left;
     uint8_t record_have;    /* bytes of record_head, between records */
@@ -66,7 +68,7 @@ struct side {
     uint8_t message_head[4];
     uint8_t state;
     uint8_t want, have;     /* bytes of `small` */
-    uint8_t extension_state, extension_bytes; /* what is collected first of it */
+    uint8_t extension_state; /* state of the bytes that are collected first of it */
     bool is_ciphered;       /* its ChangeCipherSpec was seen */
     bool is_finished;       /* an encrypted message after that, or in TLS 1.3 encrypted records */
     uint8_t small[SMALL_BYTES];
@@ -204,7 +206,7 @@ WEIR_INLINE void extension(struct context *c, struct side *s, uint16_t type)
     const bool is_client = s->message_head[0] == CLIENT_HELLO;
     enum state state = AT_END;
     s->extension_type = type;
-    s->extension_bytes = 2;
+    uint16_t bytes = 2;
     switch (type) {
     case SERVER_NAME:
         state = is_client && c->name_len == 0 ? AT_NAMES : AT_END;
@@ -217,14 +219,14 @@ WEIR_INLINE void extension(struct context *c, struct side *s, uint16_t type)
         break;
     case SUPPORTED_VERSIONS:
         state = is_client ? AT_VERSIONS : AT_CHOSEN_VERSION;
-        s->extension_bytes = is_client ? 1 : 2;
+        bytes = is_client ? 1 : 2;
         break;
     case SIGNATURE_ALGORITHMS:
         state = is_client ? AT_ALGORITHMS : AT_END;
         break;
     case SESSION_TICKET:
         state = is_client ? AT_TICKET : AT_END;
-        s->extension_bytes = 1;
+        bytes = 1;
         break;
     case PRE_SHARED_KEY:
         c->is_psk_chosen |= !is_client;
@@ -233,21 +235,21 @@ WEIR_INLINE void extension(struct context *c, struct side *s, uint16_t type)
         break;
     }
     s->extension_state = (uint8_t)state;
+    s->extension_bytes = state == AT_END ? NOTHING : bytes;
+    s->extensions_left -= 4; /* the header */
 }
 
 /* Begins the content of an extension, whose length is known. Returns true if it is passed over: if it is too short, its value is not used. */
 WEIR_INLINE bool extension_begin(struct context *c, struct side *s)
 {
-    const uint32_t len = s->extension_left;
-    if (len + 4 > s->extensions_left) {
+    const uint32_t len = s->extension_left, bytes = s->extension_bytes;
+    if (len > s->extensions_left)
         refuse(c);
-        return false;
-    }
-    s->extensions_left -= (uint16_t)(len + 4);
-    if (s->extension_state == AT_END || s->extension_bytes > len)
+    s->extensions_left -= (uint16_t)len;
+    if (bytes > len)
         return true;
-    s->extension_left -= s->extension_bytes;
-    collect(s, s->extension_state, s->extension_bytes);
+    s->extension_left -= (uint16_t)bytes;
+    collect(s, s->extension_state, (uint8_t)bytes);
     return false;
 }
 
@@ -447,7 +449,7 @@ OUT_OF_LINE void act(struct context *c, struct side *s)
         break;
     case AT_VERSION: {
         const uint16_t version = weir_be16(small);
-        if (version > c->ja4.version && !ja4_is_grease(version))
+        if (version > c->ja4.version && (version & 0x0F0F) != 0x0A0A) /* no GREASE */
             c->ja4.version = version;
         item_state = AT_VERSION;
         item_bytes = 2;
@@ -563,7 +565,7 @@ OUT_OF_LINE void message_begin(struct context *c, struct side *s)
     case SERVER_HELLO:
         if (len < 36 || len > HELLO_BYTES || (c->has_answer && !c->is_retry))
             refuse(c);
-        c->has_answer = false; /* what a HelloRetryRequest said is replaced */
+        c->has_answer = false; /* a HelloRetryRequest's choices are replaced */
         collect(s, AT_ANSWER, 34);
         break;
     case CERTIFICATE:

@@ -38,8 +38,8 @@ static uint32_t stream_mask, set_shift;
 /* ---- Findings ------------------------------------------------------------------------------------------------------- */
 
 /* A finding is repeated for a server after an hour. Servers are remembered by the part of the hash space that their connections are in, so
- * that findings do not depend on the number of instances: a server can cause one finding in each part. What many connections of a server
- * have is looked for in a few parts only, which the server's address chooses. */
+ * that findings do not depend on the number of instances: a server can cause one finding in each part. Findings that many connections of a
+ * server share are looked for in a few parts only, which the server's address chooses. */
 enum { PARTS = 64, PART_SHIFT = 58, PART_SERVERS = 16, REFUSALS = 4, CHOSEN_PARTS = 8 };
 static const uint64_t REPEAT_NS = UINT64_C(3600000000000);
 
@@ -231,7 +231,7 @@ OUT_OF_LINE void add_server(struct weir_text *text, const struct context *c)
     }
 }
 
-/* Emits what an operator should look at, at most one finding for a handshake. */
+/* Emits at most one finding for a handshake. */
 OUT_OF_LINE void find(const struct context *c, const struct handshakes_row *row)
 {
     const uint8_t *server = c->address[1 - c->client_side];
@@ -556,7 +556,7 @@ OUT_OF_LINE void bytes_of(struct context *c, const struct weir_stream *event)
     uint32_t at = 0;
     c->now = event->ts_ns;
     if (c->is_plain) {
-        /* What looks like a ClientHello and is none ends the search, too. */
+        /* A match that is no ClientHello ends the search, too. */
         at = search(c, s, direction, bytes, len);
         if (c->is_plain && (at < len || event->offset + len >= PLAIN_BYTES))
             refuse(c);

@@ -3,7 +3,7 @@
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample};
 use super::noise::Random;
 use super::packet::{ACK, Packet, SYN};
-use super::talkers::{each_trace, exact, module, random};
+use super::talkers::{below, each_trace, exact, module, random};
 use super::weir::{Row, Run, run, run_file, start_failure};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -173,7 +173,7 @@ fn the_innermost_or_the_outermost_ip_header_counts() {
         let mut bytes = Packet::udp("10.0.0.1:0", "10.0.0.2:0").ethernet();
         bytes.truncate(34);
         bytes[23] = 4;
-        bytes[16..18].copy_from_slice(&(20 + inner.len() as u16).to_be_bytes());
+        bytes[16..18].copy_from_slice(&(20 + u16::try_from(inner.len()).unwrap()).to_be_bytes());
         bytes.extend_from_slice(&inner);
         capture.push(BEGIN, bytes);
     }
@@ -198,10 +198,10 @@ fn bounds_hold_where_the_table_is_too_small_and_for_broken_packets() {
             let from = format!("10.1.{}.{}:5000", draw * draw / sources / 250, draw * draw / sources % 250);
             let to = format!("172.{}.{}.2:53", random.word() % 4, random.word() % 250);
             let mut bytes = Packet::udp(&from, &to).ethernet();
-            if random.word() % 8 == 0 {
-                let at = (random.word() % bytes.len() as u64) as usize;
-                bytes[at] = random.word() as u8;
-                bytes.truncate((random.word() % 43) as usize);
+            if below(&mut random, 8) == 0 {
+                let at = below(&mut random, bytes.len());
+                bytes[at] = random.word().to_le_bytes()[0];
+                bytes.truncate(below(&mut random, 43));
             }
             capture.push(BEGIN + i * MILLISECOND, bytes);
             capture.frames.last_mut().unwrap().wire_len = 42;
@@ -312,7 +312,8 @@ impl Generator<'_> {
             let ts = BEGIN + second * SECOND + self.below(SECOND);
             let (clients, servers) = (self.clients, self.servers);
             let client = (0x0A00_0000 + 7 * self.skewed(clients), 1024 + self.below(64_000));
-            let port = [80, 443, 53, 22, 25, 993, 8080, 123][self.skewed(8) as usize];
+            let port =
+                [80, 443, 53, 22, 25, 993, 8080, 123][below(self.random, 8).min(below(self.random, 8))];
             let server = (0xC0A8_0000 + self.skewed(servers), port);
             if self.below(2) == 0 { self.add(ts, client, server) } else { self.add(ts, server, client) }
         }
@@ -323,7 +324,7 @@ impl Generator<'_> {
         let victim = 0xC0A8_0000 + self.below(servers);
         let attacker = 0x5000_0000 + self.below(1 << 20);
         let reflectors = 50 + self.below(1000);
-        let port = [53, 123, 389, 11211][self.below(4) as usize];
+        let port = [53, 123, 389, 11211][below(self.random, 4)];
         for _ in 0..event.packets {
             let ts = event.begin + self.below(event.end - event.begin);
             let any_port = 1 + self.below(65_535);
@@ -341,7 +342,7 @@ impl Generator<'_> {
 /// A capture of 70 s with some attacks, of 30 to 250 % of the other packets; from second 13 on, when the detector has learnt.
 fn random_capture(random: &mut Random) -> (Capture, Vec<Event>) {
     let (clients, servers) = (100 + random.word() % 3000, 10 + random.word() % 200);
-    let is_v6 = random.word() % 2 == 0;
+    let is_v6 = below(random, 2) == 0;
     let mut all = Generator { random, capture: Capture::new(ETHERNET), is_v6, clients, servers };
     let per_second = 500 + all.below(1500);
     for second in 0..70 {
@@ -353,7 +354,7 @@ fn random_capture(random: &mut Random) -> (Capture, Vec<Event>) {
     let mut at = 13 * SECOND + all.below(5 * SECOND);
     while at < 60 * SECOND {
         let len = (2 + all.below(5)) * SECOND + all.below(SECOND);
-        let attack = Attack::ALL[all.below(4) as usize];
+        let attack = Attack::ALL[below(all.random, 4)];
         let packets = per_second * len / SECOND * (30 + all.below(220)) / 100;
         let event = Event { attack, begin: BEGIN + at, end: BEGIN + at + len, packets };
         all.attack(&event);
@@ -477,8 +478,7 @@ fn a_finding_names_the_host_and_its_filter_selects_the_packets() {
             Attack::HostScan => assert!(sign(row, "src") < -5.0 && sign(row, "dst") > 5.0, "{row:?}"),
         }
         // The detector learns from seconds 1 to 8, without the first second, and leaves out the last one.
-        let silent: Vec<u64> =
-            (0..rows.len() as u64).filter(|i| rows[*i as usize].is_null("src_change")).collect();
+        let silent: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].is_null("src_change")).collect();
         assert_eq!(silent, (0..9).chain([39]).collect::<Vec<_>>());
     }
 }

@@ -296,7 +296,7 @@ fn flows_with_equal_tags_stay_apart() {
     // With 384 sets and a byte of the hash, dozens of pairs of these flows differ in nothing but their addresses and ports.
     let end = |v6: bool, i: usize| {
         if v6 {
-            format!("[2001:db8::{:x}]:{}", i % 7, 1000 + i)
+            format!("[2001:db8::{:x}]:{}", i % 7 + 1, 1000 + i)
         } else {
             format!("10.1.{}.9:{}", i % 7, 1000 + i)
         }

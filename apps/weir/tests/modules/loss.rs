@@ -202,7 +202,9 @@ fn a_row_has_the_connection_and_its_cause() {
     let other = |seconds: u64| (seconds * 1000, Segment::new("10.0.0.9:9", "10.0.0.8:8", ACK, 1, 1, 0));
     let ticks = |range: std::ops::Range<u64>| range.map(other).collect::<Vec<_>>();
     let of = |more: &[(u64, Segment)], parameters: &str| {
-        rows(&capture_of(&[&connection[..], more].concat()), parameters)
+        let mut got = rows(&capture_of(&[&connection[..], more].concat()), parameters);
+        got.retain(|row| row.end("src") == CLIENT);
+        got
     };
     let ms = |row: &Row, name: &str| (row.number(name) - i128::from(BEGIN)) / i128::from(MILLISECOND);
 
@@ -290,6 +292,18 @@ fn lossy_connections_and_full_receivers_are_findings_whose_filters_select_them()
     );
     let ran = run(&capture_of(&lossy), &["-m", &module("loss", ""), got[0].text("filter")]);
     assert_eq!(ran.summary["capture"]["selected"], 220);
+    // Behind two tags, and in a tunnel, where a filter sees the outer headers only.
+    let tunnel = tunnelled(&capture_of(&lossy));
+    let mut tagged = Capture::new(ETHERNET);
+    for frame in &capture_of(&lossy).frames {
+        let head = [&[2; 12][..], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 7, 8, 0]].concat();
+        tagged.push(frame.ts, [&head[..], &frame.bytes].concat());
+    }
+    for capture in [tunnel, tagged] {
+        let got = run(&capture, &["-m", &module("loss", "")]).rows("loss", "findings");
+        let ran = run(&capture, &["-m", &module("loss", ""), got[0].text("filter")]);
+        assert_eq!(ran.summary["capture"]["selected"], 220, "{got:?}");
+    }
     for parameters in [",rate=0.1", ",rate=0", ",least=221"] {
         assert_eq!(findings(&lossy, parameters).len(), 0, "{parameters}");
     }
@@ -305,7 +319,8 @@ fn lossy_connections_and_full_receivers_are_findings_whose_filters_select_them()
     let many: Vec<_> = (0..1000u32)
         .flat_map(|i| {
             let from = format!("10.1.{}.{}:{}", i / 200, i % 200, 2000 + i);
-            (0..3).map(move |k| (k * 10, Segment::new(&from, SERVER, ACK, 1, 1 + k as u32, 0).window(0)))
+            (0..3u32)
+                .map(move |k| (u64::from(k) * 10, Segment::new(&from, SERVER, ACK, 1, 1 + k, 0).window(0)))
         })
         .collect();
     let got = findings(&many, "");
@@ -416,12 +431,11 @@ fn difference(a: &Counts, b: &Counts) -> i128 {
 }
 
 /// Captures in which tshark sees other packets than weir, with the reason.
-const OTHER_PACKETS: [(&str, &str); 9] = [
+const OTHER_PACKETS: [(&str, &str); 8] = [
     ("encap/gre-aruba.pcap", "802.11 in GRE"),
     ("encap/gtp2-fragments.pcap", "fragments around a tunnel"),
     ("encap/pppoe-over-qinq.pcap", "wrong lengths"),
     ("formats/snaplen128-mixed.pcap", "wrong lengths"),
-    ("robustness/libpcap/AH-IPcomp-IPv6.pcap", "compressed payload"),
     ("robustness/nDPI/fuzz-2006-09-29-28586.pcap", "damaged headers"),
     ("robustness/nDPI/reasm_crash_anon.pcapng", "damaged headers"),
     ("robustness/suricata-verify/tcp-session-decode-malformed-ipv4.pcap", "damaged headers"),
@@ -456,15 +470,14 @@ fn random_walk(seed: u64) -> Capture {
         let client = format!("10.0.0.1:{}", 2000 + port);
         let mut at = u64::from(port) * 100 * SECOND;
         let mut next = [1000u32 + port * 100_000, 5_000_000 + port * 100_000];
-        let mut below = |end: u64| random.word() % end;
+        let mut below = |end: usize| usize::try_from(random.word()).unwrap() % end;
         for _ in 0..300 {
-            at += [0, MILLISECOND / 10, 2 * MILLISECOND, 15 * MILLISECOND, 400 * MILLISECOND]
-                [below(5) as usize];
-            let side = below(2) as usize;
+            at += [0, MILLISECOND / 10, 2 * MILLISECOND, 15 * MILLISECOND, 400 * MILLISECOND][below(5)];
+            let side = below(2);
             let (from, to) = if side == 0 { (client.as_str(), SERVER) } else { (SERVER, client.as_str()) };
-            let shift = |below: u64| u32::try_from(below).unwrap();
+            let shift = |below: usize| u32::try_from(below).unwrap();
             let mut seq = next[side];
-            let len = [0, 0, 1, 10, 10, 30][below(6) as usize];
+            let len = [0, 0, 1, 10, 10, 30][below(6)];
             match below(8) {
                 0 => seq -= shift(below(40)),
                 1 => seq += shift(below(20)),
@@ -472,11 +485,19 @@ fn random_walk(seed: u64) -> Capture {
                 _ => {}
             }
             let ack = next[1 - side] - if below(3) == 0 { shift(below(30)) } else { 0 };
-            let flags = [ACK, ACK, ACK, ACK | PSH, ACK | PSH, FIN | ACK][below(6) as usize];
+            let flags = [ACK, ACK, ACK, ACK | PSH, ACK | PSH, FIN | ACK][below(6)];
             let flags = if flags & FIN != 0 && below(8) != 0 { ACK } else { flags };
-            let window = [0, 100, 100, 100, 200][below(5) as usize];
+            let window = [0, 100, 100, 100, 200][below(5)];
             segments.push((at, Segment::new(from, to, flags, seq, ack, len).window(window)));
-            let end = seq + len as u32 + u32::from(flags & FIN != 0);
+            let end = seq + shift(len) + u32::from(flags & FIN != 0);
+            if below(10) == 0 {
+                // Duplicate acknowledgements, and what they ask for.
+                for _ in 0..1 + below(4) {
+                    segments.push((at, Segment::new(to, from, ACK, next[1 - side], seq, 0)));
+                }
+                at += [0, 2, 19, 21][below(4)] * MILLISECOND;
+                segments.push((at, Segment::new(from, to, ACK, seq, ack, 10)));
+            }
             next[side] = next[side].max(end);
         }
     }
@@ -501,8 +522,25 @@ fn counts_of_random_segments_equal_those_of_tshark() {
             let sum: i128 = theirs.values().map(|events| events[index]).sum();
             assert!(sum > 5, "seed {seed}: {event} is not tried: {sum}");
         }
-        let different: Vec<_> =
-            theirs.iter().filter(|(name, events)| ours.get(*name) != Some(events)).take(3).collect();
-        assert!(different.is_empty() && ours.len() == theirs.len(), "seed {seed}: tshark {different:?}");
+        assert!(ours.keys().eq(theirs.keys()), "seed {seed}");
+        let mut different = 0;
+        for (name, theirs) in &theirs {
+            let ours = ours[name];
+            if ours == *theirs {
+                continue;
+            }
+            // After an acknowledgement of bytes that it has not seen, tshark has the number -1 of duplicates, as an unsigned number. So the
+            // next retransmission is a fast one.
+            let is_same = |index: usize| ours[index] == theirs[index];
+            assert!(
+                [2, 4, 5, 6].into_iter().all(is_same),
+                "seed {seed}, {name}: {ours:?}, tshark {theirs:?}"
+            );
+            assert!(ours[1] < theirs[1], "seed {seed}, {name}: {ours:?}, tshark {theirs:?}");
+            different += theirs[1] - ours[1];
+        }
+        let fast: i128 = theirs.values().map(|events| events[1]).sum();
+        let _ = writeln!(std::io::stderr(), "seed {seed}: {different} of {fast} fast retransmissions differ");
+        assert!(different * 50 < fast, "seed {seed}");
     }
 }

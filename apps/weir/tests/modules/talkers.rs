@@ -396,7 +396,7 @@ fn fragments_and_other_protocols_count_for_no_port() {
     capture.push(BEGIN, icmp);
     // A header that the snapshot length cuts off.
     capture.push(BEGIN, plain[..14 + 20 + 6].to_vec());
-    capture.frames.last_mut().unwrap().wire_len = plain.len() as u32;
+    capture.frames.last_mut().unwrap().wire_len = u32::try_from(plain.len()).unwrap();
     capture.push(BEGIN, vec![0xFF; 60]);
     let run = talkers(&capture, "");
     assert_eq!(found(&run, "port"), []);
@@ -411,7 +411,7 @@ fn the_innermost_or_the_outermost_ip_header_counts() {
     let mut outer = Packet::udp("10.0.0.1:0", "10.0.0.2:0").ethernet();
     outer.truncate(34);
     outer[23] = 47;
-    outer[16..18].copy_from_slice(&(20 + gre.len() as u16).to_be_bytes());
+    outer[16..18].copy_from_slice(&(20 + u16::try_from(gre.len()).unwrap()).to_be_bytes());
     outer.extend_from_slice(&gre);
     let mut capture = Capture::new(ETHERNET);
     capture.push(BEGIN, outer.clone());
@@ -518,15 +518,15 @@ fn broken_packets_are_counted_as_far_as_their_headers_hold() {
     for i in 0..20_000u64 {
         let mut bytes = good[(i % 2) as usize].clone();
         for _ in 0..random.word() % 4 {
-            let at = (random.word() % bytes.len() as u64) as usize;
-            bytes[at] = random.word() as u8;
+            let at = below(&mut random, bytes.len());
+            bytes[at] = random.word().to_le_bytes()[0];
         }
         let wire = bytes.len();
-        bytes.truncate((random.word() % (wire as u64 + 1)) as usize);
+        bytes.truncate(below(&mut random, wire + 1));
         capture.push(BEGIN + i * 10 * MILLISECOND, bytes);
         // Also lengths on the link that no link has.
         let extra = if i % 97 == 0 { u32::MAX / 2 } else { 0 };
-        capture.frames.last_mut().unwrap().wire_len = wire as u32 + extra;
+        capture.frames.last_mut().unwrap().wire_len = u32::try_from(wire).unwrap() + extra;
     }
     for parameters in ["", ",table-size=256,top=100"] {
         let run = talkers(&capture, &format!("{parameters},layer=outer,prefix-v4=8"));
@@ -538,8 +538,9 @@ fn broken_packets_are_counted_as_far_as_their_headers_hold() {
 fn random_capture(random: &mut Random) -> (Capture, usize) {
     let mut below = |most: u64| random.word() % most;
     let packets = 20_000 + below(20_000);
-    let others = 1 + below(60_000);
-    let heavy = 1 + below(8) as usize;
+    // None of the others is heavy, as there are more heavy keys than rows otherwise.
+    let others = 2_000 + below(60_000);
+    let heavy = 1 + usize::try_from(below(8)).unwrap();
     let is_v6 = below(2) == 1;
     // Each heavy pair has 1.5 to 6 % of the packets or bytes, its hosts and prefixes have no other traffic.
     let shares: Vec<u64> = (0..heavy).map(|_| 15 + below(45)).collect();
@@ -573,14 +574,19 @@ fn random_capture(random: &mut Random) -> (Capture, usize) {
         };
         let (from, to) = (end(a, 1024 + below(60_000)), end(b, port));
         let (from, to) = if below(2) == 0 { (from, to) } else { (to, from) };
-        let packet = Packet::udp(&from, &to).payload(vec![0; 10 + below(900) as usize]);
+        let packet = Packet::udp(&from, &to).payload(vec![0; 10 + usize::try_from(below(900)).unwrap()]);
         capture.push(BEGIN + i * (SECOND / packets), packet.ethernet());
     }
     (capture, heavy)
 }
 
+/// A random index below a length.
+pub fn below(random: &mut Random, len: usize) -> usize {
+    usize::try_from(random.word() % len as u64).unwrap()
+}
+
 fn seed() -> u64 {
-    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let now = || u64::from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let seed = std::env::var("WEIR_SEED").map_or_else(|_| now(), |seed| seed.parse().unwrap());
     let _ = writeln!(std::io::stderr(), "WEIR_SEED={seed}");
     seed

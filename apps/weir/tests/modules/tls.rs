@@ -666,4 +666,7 @@ fn rows_have_ipv6_vlan_and_tunnel() {
     assert_eq!(outer.rows("tls", "handshakes"), [], "there is no TCP in the outer layer");
     let outer = run(&v4.capture(), &["-m", &module(",layer=outer")]).rows("tls", "handshakes");
     assert_eq!((outer.len(), text(&outer[0], "tunnel")), (1, ""));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    let other = command.args(["check", &module(",layer=middle")]).output().unwrap();
+    assert!(!other.status.success() && String::from_utf8_lossy(&other.stderr).contains("layer"), "{other:?}");
 }

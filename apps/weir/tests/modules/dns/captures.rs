@@ -135,6 +135,21 @@ impl Differences {
 
 const CODES: [&str; 6] = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];
 
+/// The ASCII letters and digits of a name, without its escaped bytes and its cut end.
+fn letters(name: &str) -> String {
+    let mut text = String::new();
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let is_escaped_byte = c == '\\' && rest.len() >= 4 && rest.as_bytes()[1].is_ascii_digit();
+        let len = if is_escaped_byte { 4 } else { c.len_utf8() };
+        if !is_escaped_byte && c.is_ascii_alphanumeric() {
+            text.push(c);
+        }
+        rest = &rest[len..];
+    }
+    text
+}
+
 /// Compares a row with tshark's message.
 fn compare(row: &Row, key: &Key, seen: &Seen, differences: &mut Differences) {
     let place = || format!("frame {}: {seen:?}, {row:?}", seen.frame);
@@ -145,6 +160,7 @@ fn compare(row: &Row, key: &Key, seen: &Seen, differences: &mut Differences) {
             differences.add("an answer without questions has the name of its first record");
         } else if !is_plain {
             differences.add("tshark prints bytes of names that are no ASCII letters in another way");
+            assert_eq!(letters(name), letters(&seen.name), "{}", place());
         } else if name.eq_ignore_ascii_case(&seen.name) || (name == "." && seen.name == "<Root>") {
             let ty: Option<u16> = seen.ty.parse().ok();
             let ours = row.text("type");
@@ -191,8 +207,14 @@ fn compare(row: &Row, key: &Key, seen: &Seen, differences: &mut Differences) {
             differences.add("tshark takes the time from another packet of a repeated query");
         }
         (None, Some(_)) if row.flag("asked") => differences.add("a repeated answer has no latency"),
-        (None, Some(_)) => differences.add("tshark joins messages whose flow, name or timeout differs"),
-        (Some(_), None) => differences.add("tshark does not join the messages"),
+        (None, Some(_)) if row.text("kind") != "dns" => {
+            differences.add("tshark joins mDNS messages, whose identifiers are all 0");
+        }
+        (None, Some(theirs)) if theirs > 5_000_000_000 => {
+            differences.add("the answer came after the timeout")
+        }
+        (Some(_), None) if seen.is_malformed => differences.add("tshark stops at a damaged record"),
+        (None, Some(_)) | (Some(_), None) => panic!("{}", place()),
         (Some(_), Some(_)) => panic!("{}", place()),
     }
 }
@@ -217,16 +239,22 @@ fn traces() -> Vec<PathBuf> {
     files
 }
 
+/// True if a file may have DNS: the bytes of one of the ports are in it.
+fn may_have_dns(path: &Path) -> bool {
+    let bytes = std::fs::read(path).unwrap();
+    bytes.windows(2).any(|pair| [[0, 53], [20, 233], [20, 235]].iter().any(|port| pair == port))
+}
+
 fn can_be_read(path: &Path) -> bool {
-    let status =
+    let run =
         Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "--json", "-r"]).arg(path).output().unwrap();
-    status.status.success()
+    run.status.success()
 }
 
 #[test]
 fn rows_equal_tsharks_fields_on_all_traces() {
     let (mut differences, mut compared, mut rows_seen) = (Differences::default(), 0, 0);
-    for path in traces() {
+    for path in traces().into_iter().filter(|path| may_have_dns(path)) {
         let Some(theirs) = tshark(&path) else {
             let _ = writeln!(std::io::stderr(), "SKIPPED: tshark is not installed");
             return;

@@ -48,7 +48,7 @@ fn times_of_handshakes_are_those_of_the_module_rtt() {
 type Directions = BTreeMap<(u8, String, String), [u64; 2]>;
 
 fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("-V").output().is_ok();
+    let found = Command::new(program).arg("-h").output().is_ok();
     if !found {
         say(&format!("SKIPPED: {program} is not installed"));
     }
@@ -103,7 +103,7 @@ fn directions(rows: &[Value]) -> Directions {
         for (side, from, to) in [("source", 0, 1), ("destination", 1, 0)] {
             let count = ["packets", "bytes"].map(|name| row[format!("{side}_{name}")].as_u64().unwrap());
             if count[0] != 0 {
-                let protocol = row["protocol"].as_u64().unwrap() as u8;
+                let protocol = u8::try_from(row["protocol"].as_u64().unwrap()).unwrap();
                 let sum = directions.entry((protocol, ends[from].clone(), ends[to].clone())).or_default();
                 *sum = [sum[0] + count[0], sum[1] + count[1]];
             }
@@ -182,7 +182,7 @@ fn differences(a: &Directions, b: &Directions) -> Vec<(u8, String, String)> {
     keys.into_iter().filter(|key| a.get(key) != b.get(key)).cloned().collect()
 }
 
-/// Compares all traces of a part of the folder with tshark. Returns the number of directions.
+/// Compares the traces of a part of the folder with tshark.
 fn compare_with_tshark(is_chosen: impl Fn(&str) -> bool) {
     // Jumbograms, whose payload length of 0 tshark takes for no payload; and a TCP packet that tshark does not dissect, as its IP
     // header is malformed.
@@ -207,7 +207,7 @@ fn compare_with_tshark(is_chosen: impl Fn(&str) -> bool) {
             "{name}: {:?}",
             different.iter().map(|key| (key, ours.get(key), theirs.get(key))).next()
         );
-        total += ours.len();
+        total += ours.len() - allowed;
         unknown += behind_unknown;
     }
     say(&format!(
@@ -327,8 +327,9 @@ fn states_and_retransmissions_agree_with_tshark() {
         "tcp.analysis.spurious_retransmission",
         "tcp.analysis.out_of_order",
     ];
-    let (mut compared, mut counts, mut several, mut other_counts) =
-        (0, BTreeMap::<String, usize>::new(), 0, 0);
+    let mut wrong = Vec::new();
+    let (mut compared, mut counts, mut several) = (0, BTreeMap::<String, usize>::new(), 0);
+    let (mut other_counts, mut other_numbers) = (0, 0);
     for (name, path) in traces().into_iter().filter(|(name, _)| !name.starts_with("robustness/")) {
         let mut seen: BTreeMap<[String; 2], Seen> = BTreeMap::new();
         for line in tshark(&path, "l", &names) {
@@ -339,7 +340,8 @@ fn states_and_retransmissions_agree_with_tshark() {
             let end = |side: usize| format!("{}|{}", line[version + side], line[5 + side]);
             let (from, to) = (end(0), end(1));
             let side = usize::from(from > to);
-            let flags = u32::from_str_radix(line[7].trim_start_matches("0x"), 16).unwrap();
+            // A header that is cut has no flags.
+            let Ok(flags) = u32::from_str_radix(line[7].trim_start_matches("0x"), 16) else { continue };
             let entry = seen.entry(if side == 0 { [from, to] } else { [to, from] }).or_default();
             entry.flags[side] |= flags;
             entry.syns[side] |= flags & 0x12 == 2;
@@ -349,7 +351,7 @@ fn states_and_retransmissions_agree_with_tshark() {
             entry.retransmitted[side] +=
                 i64::from(has_data && line[9..].iter().any(|field| !field.is_empty()));
         }
-        let rows = json_rows(&path, ",active=0s,idle=168h,table-size=1048576").unwrap();
+        let rows = json_rows(&path, ",active=0s,idle=168h").unwrap();
         let mut by_ends: BTreeMap<[String; 2], Vec<(usize, &Value)>> = BTreeMap::new();
         for row in rows.iter().filter(|row| !row["conn_state"].is_null()) {
             let (from, to) = (json_end(row, "src"), json_end(row, "dst"));
@@ -359,6 +361,7 @@ fn states_and_retransmissions_agree_with_tshark() {
         for (ends, rows) in by_ends {
             let Some(seen) = seen.get(&ends) else { continue };
             // tshark and Zeek do not always agree on which SYN begins a new connection.
+            other_numbers += usize::from(rows.len() != seen.streams.len());
             let [(side, row)] = rows[..] else {
                 several += 1;
                 continue;
@@ -383,7 +386,9 @@ fn states_and_retransmissions_agree_with_tshark() {
                 "SHR" => fin[1] && !fin[0] && !rst[0] && !rst[1],
                 _ => !seen.syns[orig] || !is_answered || rst[0],
             };
-            assert!(is_right, "{name}: {ends:?} {:?}, {row}", seen.flags);
+            if !is_right {
+                wrong.push(format!("{name}: {ends:?} {:?}, {row}", seen.flags));
+            }
             compared += 1;
             *counts.entry(state.to_owned()).or_default() += 1;
             let ours = ["source", "destination"]
@@ -392,8 +397,10 @@ fn states_and_retransmissions_agree_with_tshark() {
         }
     }
     say(&format!(
-        "tshark: {compared} states agree: {counts:?}; {several} ends with several rows; {other_counts} other counts of retransmissions"
+        "tshark: {compared} states agree: {counts:?}; {several} ends with several rows, {other_numbers} with another number of them; {other_counts} other counts of retransmissions"
     ));
+    assert!(wrong.is_empty(), "{} states: {:#?}", wrong.len(), &wrong[..wrong.len().min(9)]);
     // tshark takes some of them for keep-alives, zero-window probes or new data.
     assert!(other_counts * 200 <= compared.max(200), "{other_counts} of {compared}");
+    assert!(other_numbers * 200 <= compared.max(200), "{other_numbers} of {compared}");
 }

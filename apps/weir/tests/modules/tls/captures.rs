@@ -6,7 +6,7 @@ use super::{Row, module, text};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The fields of tshark. Several values of a field are separated by `|`.
 const FIELDS: [&str; 16] = [
@@ -249,4 +249,96 @@ fn malformed_captures_without_tls_cause_neither_faults_nor_rows() {
             path.display()
         );
     }
+}
+
+/// Seconds since 1970 of "2013-09-15 21:51:10Z", which is in this or the last century.
+fn seconds(text: &str) -> i128 {
+    let number = |at: usize, len: usize| text[at..at + len].parse::<i128>().unwrap();
+    let (year, month, day) = (number(0, 4), number(5, 2), number(8, 2));
+    let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of = |month: i128| match month {
+        2 => 28 + i128::from(is_leap(year)),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    let years: i128 = (1970..year).map(|year| 365 + i128::from(is_leap(year))).sum();
+    let days = years + (1..month).map(days_of).sum::<i128>() + day - 1;
+    ((days * 24 + number(11, 2)) * 60 + number(14, 2)) * 60 + number(17, 2)
+}
+
+/// Subject, issuer and dates of a certificate, as openssl has them.
+fn openssl(der: &[u8]) -> [String; 4] {
+    let mut child = Command::new("openssl")
+        .args(["x509", "-inform", "der", "-noout", "-subject", "-issuer", "-dates", "-dateopt", "iso_8601"])
+        .args(["-nameopt", "esc_2253,utf8,sep_comma_plus,dn_rev,sname"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(der).unwrap();
+    let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let line = |key: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key).map(str::to_owned))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    [line("subject="), line("issuer="), line("notBefore="), line("notAfter=")]
+}
+
+#[test]
+fn certificates_of_all_traces_equal_openssls() {
+    if ["tshark", "openssl"].iter().any(|tool| Command::new(tool).arg("version").output().is_err()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: tshark or openssl is not installed");
+        return;
+    }
+    let mut known = HashMap::<String, [String; 4]>::new();
+    let mut equal = 0;
+    for path in traces().into_iter().filter(|path| !is_malformed(path)) {
+        let fields = ["tls.handshake.certificate", "tcp.srcport", "tcp.dstport", "ip.dst", "ipv6.dst"];
+        let output = Command::new("tshark")
+            .args([
+                "-n",
+                "-Y",
+                "tcp && tls.handshake.certificate",
+                "-T",
+                "fields",
+                "-E",
+                "occurrence=f",
+                "-r",
+            ])
+            .arg(&path)
+            .args(fields.iter().flat_map(|field| ["-e", field]))
+            .output()
+            .unwrap();
+        // The first certificate that a client got from a server's port.
+        let mut theirs = HashMap::<(String, i128), [String; 4]>::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let hex: String = columns[0].chars().filter(|digit| *digit != ':').collect();
+            let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+            let der: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+            let parts = known.entry(hex.clone()).or_insert_with(|| openssl(&der)).clone();
+            let client = if columns[4].is_empty() { columns[3] } else { columns[4] };
+            let key = (format!("{client} {}", columns[2]), columns[1].parse().unwrap());
+            theirs.entry(key).or_insert(parts);
+        }
+        for row in run_file(&path, &["-m", &module("")]).rows("tls", "handshakes") {
+            let Some(parts) =
+                theirs.get(&(key(&row).0, row.number("dst_port"))).filter(|_| !row.is_null("subject"))
+            else {
+                continue;
+            };
+            assert_eq!(
+                [text(&row, "subject"), text(&row, "issuer")],
+                [&parts[0], &parts[1]],
+                "{}",
+                path.display()
+            );
+            let times = ["not_before_time", "not_after_time"].map(|field| row.number(field) / 1_000_000_000);
+            assert_eq!(times, [seconds(&parts[2]), seconds(&parts[3])], "{}: {}", path.display(), parts[0]);
+            equal += 1;
+        }
+    }
+    let _ = writeln!(std::io::stderr(), "{equal} rows with {} certificates as openssl has them", known.len());
+    assert!(equal > 300 || traces().is_empty(), "{equal}");
 }
