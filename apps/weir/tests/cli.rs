@@ -7,13 +7,18 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The monitors, then the modules that run only when they are named.
-const SHIPPED: [&str; 12] = [
-    "trajectory",
+/// The modules that run without -m.
+const DEFAULT: [&str; 9] = ["flows", "dns", "tls", "http", "quic", "talkers", "scan", "latency", "syn-flood"];
+
+/// The other modules.
+const OTHERS: [&str; 14] = [
+    "loss",
     "rtt",
+    "trajectory",
+    "beacon",
     "worm",
+    "entropy",
     "lrd",
-    "syn-flood",
     "port-count",
     "payload-match",
     "dscp-mark",
@@ -148,8 +153,9 @@ fn a_filter_that_selects_nothing_and_a_module_that_changes_nothing_are_reported(
 #[test]
 fn shipped_modules_are_listed_shown_and_checked() {
     let list = run(["modules"]).succeeds();
-    for name in SHIPPED {
-        assert!(list.text().lines().any(|line| line.starts_with(&format!("  {name} "))), "{name}");
+    for name in DEFAULT.into_iter().chain(OTHERS) {
+        let mark = if DEFAULT.contains(&name) { '*' } else { ' ' };
+        assert!(list.text().lines().any(|line| line.starts_with(&format!("{mark} {name} "))), "{name}");
         let shown = run(["modules", name]).succeeds();
         assert!(shown.text().starts_with(&format!("{name} 1.")), "{}", shown.text());
         assert!(shown.text().contains("Streams:") && shown.text().contains("licence Apache-2.0 OR MIT"));
@@ -168,11 +174,11 @@ fn shipped_modules_are_listed_shown_and_checked() {
     );
     let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).succeeds();
     assert!(set.text().contains("Set:  ports=1,2,3 interval=2s"), "{}", set.text());
-    // Without -m all monitors run, and no filters.
+    // Without -m the default modules run.
     let document = run(["run", "-r", &capture(), "--json"]).succeeds().json();
     let names: Vec<_> =
         document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
-    assert_eq!(names, SHIPPED[..7]);
+    assert_eq!(names, DEFAULT);
 }
 
 #[test]

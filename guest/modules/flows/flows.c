@@ -28,7 +28,6 @@ enum {
 };
 
 #define LINGER_NS INT64_C(5000000000) /* tcp_close_delay of Zeek */
-#define PART_MASK (UINT64_C(63) << 58)
 
 enum { NONE = 0, FREE = 0xFFFF /* kind of a place without a flow */ };
 
@@ -466,8 +465,7 @@ static __attribute__((noinline)) void count_other(const struct weir_packet *p)
     }
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
-    /* The outer hash chooses the part of the table, and so the instance; the inner one chooses the set in it. */
-    count(q, (p->flow_hash & PART_MASK) | (q->flow_hash & ~PART_MASK));
+    count(q, q->flow_hash);
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)

@@ -598,16 +598,13 @@ static inline void packet(const struct weir_packet *p, uint32_t set_number)
         give_up(set, way);
 }
 
-/* Instances share the flows by up to six bits of the outer flow hash. The connections of a tunnel share the sets that these bits leave. */
-#define OUTER_BITS (UINT64_C(63) << 58)
-
 /* A packet in a tunnel: out of line, as it needs room for a descriptor. */
 static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
 {
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
     if ((q->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))
-        packet(q, (uint32_t)(((p->flow_hash & OUTER_BITS) | q->flow_hash >> 6) >> set_shift));
+        packet(q, (uint32_t)(q->flow_hash >> set_shift));
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)

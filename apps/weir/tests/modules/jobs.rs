@@ -9,7 +9,7 @@ use std::path::Path;
 const JOBS: [&str; 5] = ["1", "2", "3", "5", "8"];
 
 /// All shipped modules, some with small tables, as evictions must not depend on the number of instances either.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 15] = [
     "trajectory,one-in=3,table-size=256",
     "rtt,table-size=256",
     "rtt",
@@ -19,6 +19,12 @@ const MODULES: [&str; 9] = [
     "port-count",
     "payload-match,needle=e,last=1400",
     "dscp-mark,source=0.0.0.0/0",
+    "flows",
+    "dns",
+    "tls",
+    "http",
+    "latency,interval=0s",
+    "loss,all=true",
 ];
 
 /// The summary without times, paths and memory, which differ between runs.

@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_author::{BuildError, BuildOptions, build};
 
 /// The shipped modules, with parameters that exercise them on the sample.
-const MODULES: [(&str, &str); 11] = [
+const MODULES: [(&str, &str); 22] = [
     ("trajectory", ",one-in=7,seed=5,table-size=256"),
     ("rtt", ",table-size=256"),
     ("worm", r",signatures=HTTP/1.,GET ,\r\n\r\n"),
@@ -19,6 +19,17 @@ const MODULES: [(&str, &str); 11] = [
     ("arm", ",port=53,interval=100ms"),
     ("spin", ",per-packet=10"),
     ("flood", ",per-packet=3,per-tick=2,interval=100ms"),
+    ("flows", ""),
+    ("dns", ""),
+    ("tls", ""),
+    ("http", ""),
+    ("quic", ""),
+    ("talkers", ""),
+    ("scan", ""),
+    ("latency", ""),
+    ("loss", ",all=true"),
+    ("beacon", ""),
+    ("entropy", ""),
 ];
 
 /// All output of a module on the sample.
