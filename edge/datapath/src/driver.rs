@@ -253,16 +253,16 @@ impl<S: Sandbox> BatchDriver<S> {
 
     fn queue_calls(&mut self, block: &Block, batch: usize, mask: u64) {
         let Self { clock, sweep_clock, calls, .. } = self;
-        // Streams are searched between two batches, so that a module's other calls do not change.
-        let (latest, first) = (block.batch(batch).latest, block.batch(batch).first);
+        clock.calls_for(block, batch, mask, |call| calls.push_back(call));
+        // Streams are searched after a batch, when its packets have shown which streams are in use.
+        let (latest, end) = { let batch = block.batch(batch); (batch.latest, batch.first + batch.count) };
         if sweep_clock.is_due(latest)
             && let Some((now, periods)) = sweep_clock.advance_to(latest.0)
         {
-            let before = u32::try_from(first).unwrap_or(u32::MAX);
+            let before = u32::try_from(end).unwrap_or(u32::MAX);
             calls.push_back(Call::Sweep { now: Timestamp(now), periods, before });
         }
         sweep_clock.advance(latest);
-        clock.calls_for(block, batch, mask, |call| calls.push_back(call));
         (self.dropped, self.skipped) = (0, 0);
         // An aborted call can have left unserved packets of an earlier batch.
         self.instance.take_unserved();

@@ -8,7 +8,6 @@ use super::{
     TcpSegment, TcpStreamConfig, TcpStreamCounters, state,
 };
 use std::collections::VecDeque;
-use weir_abi::Descriptor;
 use weir_units::{Nanos, Timestamp};
 
 /// The number of streams of a set.
@@ -167,10 +166,15 @@ impl TcpStreams {
         self.queue.is_empty() && self.walk.is_none()
     }
 
-    /// Fetches the table's entry of a packet into the processor's cache.
+    /// Reads the entries of a packet's stream ahead, so that the reads for several packets overlap. The result depends on
+    /// them, and has no other meaning.
     #[inline]
-    pub fn prepare(&self, descriptor: &Descriptor) -> u64 {
-        self.sets.get(self.set_of(descriptor.flow_hash)).map_or(0, |set| set.ranks[0])
+    pub fn prepare(&self, flow_hash: u64) -> u64 {
+        let (set, key) = (self.set_of(flow_hash), flow_hash.max(1));
+        let Some(StreamSet { keys, ranks }) = self.sets.get(set) else { return 0 };
+        let way = keys.iter().position(|known| *known == key).unwrap_or(0);
+        let known = self.connections.get(set * WAYS + way);
+        known.map_or(0, |known| known.endpoints.first_ns ^ u64::from(known.directions[1].next)) ^ ranks[0]
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 use crate::load::rewrite::NEXT_EVENT;
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{packet_descriptor, read_packet};
-use crate::run::host::HostState;
+use crate::run::host::{HostPhase, HostState};
 use crate::run::space::move_into_space;
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Linker};
 use weir_abi::stream::{EVENT_BYTES, TcpStreamEvent, cause, kind, reply};
-use weir_abi::{Descriptor, STREAMS_BASE, STREAMS_WINDOW, host, tunnel};
+use weir_abi::{DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host, tunnel};
 use weir_admission::TcpSettings;
 use weir_units::Timestamp;
 use weir_wire::stream::{
@@ -99,6 +99,8 @@ pub(crate) struct InstanceStreams {
     window: StreamWindow,
     /// The guest address of the descriptor of the packet whose events are given; 0 for none.
     current: u32,
+    /// True before the first packet of a batch.
+    is_new_batch: bool,
     /// The guest address of that packet's data.
     data: u32,
     /// The number of events that the present call without a packet may still give.
@@ -114,7 +116,7 @@ impl InstanceStreams {
         // SAFETY: by the contract of this function.
         let (window, seen) = unsafe { StreamWindow::new(space)? };
         let table = TcpStreams::new(settings.config);
-        let streams = Self { table, settings: settings.clone(), window, current: 0, data: 0, events_left: 0 };
+        let streams = Self { table, settings: settings.clone(), window, current: 0, is_new_batch: false, data: 0, events_left: 0 };
         Ok((streams, seen))
     }
 
@@ -126,7 +128,7 @@ impl InstanceStreams {
     /// Begins a call of the module.
     #[inline]
     pub(crate) fn begin_call(&mut self) {
-        (self.current, self.events_left) = (0, EVENTS_MAX);
+        (self.current, self.events_left, self.is_new_batch) = (0, EVENTS_MAX, true);
     }
 
     /// Begins the search for streams that have timed out.
@@ -154,6 +156,24 @@ impl InstanceStreams {
             [descriptor.src_port, descriptor.dst_port]
         };
         self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
+    }
+
+    /// Reads the entries of the streams of a batch's packets ahead.
+    #[inline(never)]
+    fn prepare_batch(&self, host: &HostState) {
+        let HostPhase::Batch { descriptors, mut mask, .. } = host.phase else { return };
+        let mut read = 0;
+        while mask != 0 {
+            let place = mask.trailing_zeros() * DESCRIPTOR_BYTES as u32;
+            mask &= mask - 1;
+            let Some(descriptor) = packet_descriptor(host, descriptors.saturating_add(place)) else { return };
+            if TcpSegment::may_have(descriptor, self.settings.layer) && self.is_wanted(descriptor) {
+                let is_inner = self.settings.layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
+                let hash = if is_inner { descriptor.inner_flow_hash } else { descriptor.flow_hash };
+                read ^= self.table.prepare(hash);
+            }
+        }
+        std::hint::black_box(read);
     }
 
     /// Takes a packet whose events are given next.
@@ -280,6 +300,9 @@ fn next_event(host: &mut HostState, packet: u32, given: i32) -> Result<i32, Faul
         && packet != streams.current
         && let Some(descriptor) = packet_descriptor(host, packet)
     {
+        if std::mem::take(&mut streams.is_new_batch) {
+            streams.prepare_batch(host);
+        }
         streams.begin_packet(host, packet, descriptor);
     }
     let given = TcpReply { skip: given & reply::SKIP != 0, ignore: given & reply::IGNORE != 0 };
