@@ -82,6 +82,7 @@ static struct context *contexts;
 static uint32_t set_bits, swept, findings_left = FINDINGS;
 static uint32_t refused; /* rows that the host did not take */
 static bool is_outer;
+static uint64_t unknown_versions; /* a bit by a hash of each version with an unknown number that had an entry */
 
 static struct sight sight;
 static struct initial_keys initial_keys;
@@ -256,6 +257,8 @@ static __attribute__((noinline)) struct place find(const struct cid *client, uin
     return (struct place){ NULL, NULL, false };
 }
 
+static inline uint64_t version_bit(uint32_t version) { return UINT64_C(1) << (version * 0x9E3779B1u >> 26); }
+
 /* Makes an entry for the packet's connection, whose client sent it. */
 static __attribute__((noinline)) struct place begin(uint8_t tunnel)
 {
@@ -292,6 +295,8 @@ static __attribute__((noinline)) struct place begin(uint8_t tunnel)
     };
     c->community_id_len = (uint8_t)weir_community_id(q, 0, c->community_id);
     *place.key = key_of(&h->source);
+    if (kind_of(h->version) == KIND_UNKNOWN)
+        unknown_versions |= version_bit(h->version);
     return place;
 }
 
@@ -491,6 +496,9 @@ static __attribute__((noinline)) void long_header(const struct weir_packet *p, c
     struct header *h = &sight.header;
     if (!read_header(h, weir_payload(q), sight.len))
         return;
+    /* Most packets of other protocols end here: they have no version of a connection, and are too short to begin one. */
+    if (h->kind == KIND_UNKNOWN && h->version != 0 && sight.wire_len < CLIENT_BYTES && (unknown_versions & version_bit(h->version)) == 0)
+        return;
     const uint8_t tunnel = is_outer ? WEIR_TUNNEL_NONE : p->tunnel;
     struct place place = find(&h->source, 0);
     if (place.connection != NULL && h->version != 0) {
@@ -519,7 +527,11 @@ static __attribute__((noinline)) void long_header(const struct weir_packet *p, c
 
 static inline bool is_candidate(const struct weir_packet *q)
 {
-    return (q->flags & (WEIR_UDP | WEIR_L4 | WEIR_FRAGMENT)) == (WEIR_UDP | WEIR_L4) && q->payload_len >= 7 && (weir_payload(q)[0] & 0x80) != 0;
+    if ((q->flags & (WEIR_UDP | WEIR_L4 | WEIR_FRAGMENT)) != (WEIR_UDP | WEIR_L4) || q->payload_len < 7)
+        return false;
+    const uint8_t *payload = weir_payload(q);
+    /* With the fixed bit, as all versions have it; or Version Negotiation. */
+    return (payload[0] & 0xC0) == 0xC0 || ((payload[0] & 0x80) != 0 && weir_le32(payload + 1) == 0);
 }
 
 static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
