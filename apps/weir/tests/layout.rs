@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/sched", &["core/units"]),
     ("core/demux", &["abi", "core/units", "core/wire"]),
     ("core/filter", &["core/demux", "core/wire"]),
-    ("core/admission", &["abi", "core/bounds", "core/units"]),
+    ("core/admission", &["abi", "core/bounds", "core/units", "core/wire"]),
     ("core/session", &["abi", "core/admission", "core/units"]),
     ("core/ledger", &["core/admission", "core/units"]),
     ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),

@@ -217,7 +217,8 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
             out.inner_flow_hash = descriptor.flow_hash;
             write_inner(&descriptor, at, out);
             if let Some(upper) = above.0 {
-                out.inner_payload_len = payload_len(captured, out, at.saturating_add(upper.end).min(end), cap)?;
+                out.inner_payload_len =
+                    payload_len(captured, out, at.saturating_add(upper.end).min(end), cap)?;
             }
         }
         let Some(upper) =
@@ -248,12 +249,7 @@ fn write_inner(inner: &Descriptor, at: usize, out: &mut Descriptor) {
 
 /// The captured bytes of the innermost packet's payload. The packet ends at `end`, captured or not, and `cap` bytes of the
 /// whole packet were captured: the parser itself sees no more than [`PEEK_MAX`] of them.
-fn payload_len(
-    captured: Captured<'_>,
-    out: &Descriptor,
-    end: usize,
-    cap: usize,
-) -> Result<u32, MoreHeader> {
+fn payload_len(captured: Captured<'_>, out: &Descriptor, end: usize, cap: usize) -> Result<u32, MoreHeader> {
     let payload = usize::from(out.inner_payload_offset);
     let is_cut_by_the_parser = payload + to_usize(out.inner_payload_len) >= captured.len;
     if out.inner_flags & flag::L4 == 0 || !is_cut_by_the_parser {

@@ -47,7 +47,16 @@ impl Bench {
     }
 
     /// Takes a segment of the connection with this number. `len` counts bytes that were not captured, too.
-    fn segment(&mut self, connection: u16, from_client: bool, seq: u32, ack: u32, flags: u8, bytes: &str, len: u32) {
+    fn segment(
+        &mut self,
+        connection: u16,
+        from_client: bool,
+        seq: u32,
+        ack: u32,
+        flags: u8,
+        bytes: &str,
+        len: u32,
+    ) {
         let client = ([0, 0xffff_0a00_0001], 40_000 + connection);
         let server = ([0, 0xffff_0a00_0002], 80);
         let (src, dst) = if from_client { (client, server) } else { (server, client) };

@@ -2,7 +2,7 @@
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, samples};
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
-use super::weir::{Row, run, run_file, start_failure};
+use super::weir::{Row, run, run_file, refusal};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Command;
@@ -429,7 +429,7 @@ fn tunnelled_flows_are_those_of_the_layer() {
         (outer.len(), amounts(&outer[0]), outer[0].text("tunnel")),
         (1, [300, 300 * 60, 300, 300 * 60], "")
     );
-    assert!(start_failure(&capture, &["-m", &module(",layer=middle")]).contains("layer: inner or outer"));
+    assert!(refusal(&capture, &["-m", &module(",layer=middle")]).contains("layer: must be"));
 }
 
 #[test]

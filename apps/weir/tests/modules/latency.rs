@@ -5,7 +5,7 @@ pub mod oracles;
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
-use super::weir::{Row, run, run_file, start_failure};
+use super::weir::{Row, run, run_file, refusal};
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -443,8 +443,8 @@ fn tunnelled_connections_count_unless_the_outer_layer_is_asked_for() {
     assert_eq!(inner[0].text("community_id"), outside[0].text("community_id"));
     assert_eq!(rows(&capture, ",layer=outer").len(), 0);
     assert_eq!(rows(&plain, ",layer=outer"), outside);
-    let said = start_failure(&plain, &["-m", &module("latency", ",layer=both")]);
-    assert!(said.contains("layer: inner or outer"), "{said}");
+    let said = refusal(&plain, &["-m", &module("latency", ",layer=both")]);
+    assert!(said.contains("layer: must be"), "{said}");
     // Long inner packets, and 500 connections in one tunnel.
     let mut many = Vec::new();
     for port in 2000..2500 {

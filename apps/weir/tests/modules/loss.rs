@@ -8,7 +8,7 @@ use super::latency::{
 };
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
-use super::weir::{Row, run, run_file, start_failure};
+use super::weir::{Row, run, run_file, refusal};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
@@ -267,8 +267,8 @@ fn connections_over_ipv6_with_vlan_and_in_tunnels_count() {
     assert_eq!(inner[0].text("community_id"), got[0].text("community_id"));
     assert_eq!(rows(&tunnelled(&plain), ",layer=outer,all=true").len(), 0);
     assert_eq!(rows(&plain, ",layer=outer").len(), 1);
-    let said = start_failure(&plain, &["-m", &module("loss", ",layer=x")]);
-    assert!(said.contains("layer: inner or outer"), "{said}");
+    let said = refusal(&plain, &["-m", &module("loss", ",layer=x")]);
+    assert!(said.contains("layer: must be"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! allowance that it uses. So instances that share the flows by those bits give the same events as a single one.
 
 mod connection;
+mod delivery;
 mod pending;
 mod policy;
 mod segment;

@@ -202,8 +202,7 @@ mod tests {
             (Linux, ["bbbbaa", "bbbbb", "aaaa", "aaaabb", "aaaaaa", "bbbbbb"]),
             (Windows, ["bbbbaa", "aaabb", "aaaa", "aaaabb", "aaaaaa", "bbbbbb"]),
         ] {
-            let cases =
-                [&begins_before[..], &same_longer, &same_equal, &begins_after, &inside, &around];
+            let cases = [&begins_before[..], &same_longer, &same_equal, &begins_after, &inside, &around];
             for (case, wanted) in cases.iter().zip(wanted) {
                 assert_eq!(after(policy, case).0, wanted, "{policy}: {case:?}");
             }
