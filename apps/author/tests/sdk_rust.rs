@@ -67,7 +67,8 @@ fn the_sdks_stream_event_equals_the_contracts() {
     same_values!(guest_stream::cause, weir_abi::stream::cause: FIN RST TIMEOUT EVICTED STOP REUSED);
     same_values!(guest_stream::state, weir_abi::stream::state: SYN SYN_ACK TWO_SIDED);
     let replies = [StreamReply::DROP, StreamReply::SKIP, StreamReply::IGNORE];
-    let numbers = [weir_abi::stream::reply::DROP, weir_abi::stream::reply::SKIP, weir_abi::stream::reply::IGNORE];
+    let numbers =
+        [weir_abi::stream::reply::DROP, weir_abi::stream::reply::SKIP, weir_abi::stream::reply::IGNORE];
     assert_eq!(replies.map(i32::from), numbers);
     let c = include_str!("../../../guest/sdk-c/weir.h");
     for (name, number) in [
@@ -363,10 +364,8 @@ fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
     let mut types = vec![format!("&mut {state}")];
     for parameter in known.parameters {
         let Some((ty, _)) = rust_parameter(parameter) else { continue };
-        let is_named = !matches!(
-            parameter.ty,
-            EntryType::Descriptor | EntryType::Descriptors | EntryType::StreamEvent
-        );
+        let is_named =
+            !matches!(parameter.ty, EntryType::Descriptor | EntryType::Descriptors | EntryType::StreamEvent);
         types.push(if is_named { format!("{}: {ty}", parameter.name) } else { ty.to_owned() });
     }
     let text = format!("fn({}){}", types.join(", "), arrow(rust_result(known)));

@@ -134,7 +134,10 @@ pub enum ModuleRefusal {
         wanted: String,
     },
     /// A module without an entry point for packets, or with two.
-    #[error("the module exports {given}; it must export exactly one of {}, or `weir_packet` and `weir_stream`", packet_entry_points())]
+    #[error(
+        "the module exports {given}; it must export exactly one of {}, or `weir_packet` and `weir_stream`",
+        packet_entry_points()
+    )]
     Entry {
         /// The exported entry points for packets, in words.
         given: &'static str,
@@ -437,9 +440,7 @@ fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32, Option<u32>)
     match (entry_function, module.exports.iter().find(|export| !is_allowed(&export.name))) {
         (None, _) => Err(ModuleRefusal::Entry { given: "none of them" }),
         (Some(_), _) if count > 1 && !is_legal_pair => Err(ModuleRefusal::Entry { given: "several of them" }),
-        (Some(_), Some(export)) => {
-            Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect()))
-        }
+        (Some(_), Some(export)) => Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect())),
         (Some(entry_function), None) => {
             // The function for streams is the last one of the list, in the order of the entry points.
             let stream_function = for_packets.last().copied().filter(|_| entries.has(EntryPoint::Stream));

@@ -325,6 +325,11 @@ impl DeclaredTcp {
         };
         let every_port = TcpPorts(vec![u64::MAX; 1024].into());
         let ports = self.ports.as_ref().map(|ports| PORTS.resolve(ports, values, every_port)).transpose()?;
-        Ok(TcpSettings { config, layer, checks_sums: CHECKSUMS.resolve(&self.checksums, values, false)?, ports })
+        Ok(TcpSettings {
+            config,
+            layer,
+            checks_sums: CHECKSUMS.resolve(&self.checksums, values, false)?,
+            ports,
+        })
     }
 }

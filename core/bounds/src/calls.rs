@@ -163,8 +163,7 @@ impl<'a> Interpreter<'a, '_> {
             let id = self.conditions.add_sum(&mut self.values, width, renamed_sum, conditions);
             // The range of the argument can be narrower than the ranges of the terms imply.
             let node = self.values.node(id);
-            let differs =
-                node.range != abstracted_argument.range && !node.op.is_input();
+            let differs = node.range != abstracted_argument.range && !node.op.is_input();
             if differs && sum.terms.len() == 1 && self.values.as_sum(id).terms.len() == 1 {
                 let node = self.values.node_mut(id);
                 node.range = node.range.intersect(abstracted_argument.range, abstracted_argument.width);

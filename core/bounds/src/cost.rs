@@ -4,8 +4,8 @@
 //! charges them while a module runs. A fuzz target checks that the charged fuel never exceeds the bound. One unit of
 //! fuel is about a quarter of a nanosecond on a processor of the 2020s; `weir calibrate` measures it on a node.
 
-use wasmparser::Operator;
 use crate::Linear;
+use wasmparser::Operator;
 use weir_abi::host::{self, CallCost, HostFunction};
 
 /// A class of instructions that cost the same.

@@ -380,10 +380,8 @@ impl<'a> Interpreter<'a, '_> {
             return *id;
         }
         let packet_max = u64::from(self.environment.packet_max);
-        let length = Range {
-            hi_by_packet_length: Some(PACKET_LENGTH),
-            ..Range::unsigned(load.width, 0, packet_max)
-        };
+        let length =
+            Range { hi_by_packet_length: Some(PACKET_LENGTH), ..Range::unsigned(load.width, 0, packet_max) };
         let (mut range, dependencies) = match (field_offset, load.bytes) {
             // `len`, which counts as the packet's length.
             (12, 4) if is_event => (length, dependency::PACKET_LENGTH),
@@ -412,7 +410,11 @@ impl<'a> Interpreter<'a, '_> {
             Some(key) => {
                 let op = if is_event { Op::EventField(key.0, key.1) } else { Op::Field(key.0, key.1) };
                 let id = self.values.add(op, load.width, range, dependencies);
-                if is_event { self.event_fields.insert(key, id) } else { self.fields.insert(key, id) };
+                if is_event {
+                    self.event_fields.insert(key, id)
+                } else {
+                    self.fields.insert(key, id)
+                };
                 id
             }
             None => self.values.add(Op::Opaque, load.width, range, dependencies),

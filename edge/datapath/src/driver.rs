@@ -255,7 +255,10 @@ impl<S: Sandbox> BatchDriver<S> {
         let Self { clock, sweep_clock, calls, .. } = self;
         clock.calls_for(block, batch, mask, |call| calls.push_back(call));
         // Streams are searched after a batch, when its packets have shown which streams are in use.
-        let (latest, end) = { let batch = block.batch(batch); (batch.latest, batch.first + batch.count) };
+        let (latest, end) = {
+            let batch = block.batch(batch);
+            (batch.latest, batch.first + batch.count)
+        };
         if sweep_clock.is_due(latest)
             && let Some((now, periods)) = sweep_clock.advance_to(latest.0)
         {

@@ -24,7 +24,11 @@ pub enum Error {
 impl Error {
     /// Converts the result of a host function: at or above 0 it is a success.
     pub(crate) fn check(code: i32) -> Result<i32, Error> {
-        if code >= 0 { Ok(code) } else { Err(Error::of(code)) }
+        if code >= 0 {
+            Ok(code)
+        } else {
+            Err(Error::of(code))
+        }
     }
 
     /// Converts a code below 0.

@@ -72,11 +72,11 @@ mod table;
 pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
 pub use community_id::{community_id, CommunityId};
+pub use crypto::{aes128_block, aes128_gcm_open, hkdf_expand, hkdf_expand_label, hkdf_extract, hmac_sha256};
 pub use descriptor::{flag, tcp, tunnel, Descriptor};
 pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
 pub use finding::severity;
-pub use crypto::{aes128_block, aes128_gcm_open, hkdf_expand, hkdf_expand_label, hkdf_extract, hmac_sha256};
 pub use hash::*;
 pub use heap::{alloc, reserve};
 pub use host::Error;
@@ -99,8 +99,8 @@ pub const ABI_VERSION: u32 = 2;
 #[doc(hidden)]
 pub mod generated {
     pub use crate::entry::{batch, packet, stream_event, State};
-    pub use crate::record::emit_layout as emit;
     pub use crate::parameter::{bytes, float, int, list, prefix, words};
+    pub use crate::record::emit_layout as emit;
     pub use crate::table::{published, table};
 }
 

@@ -2,7 +2,7 @@
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, samples};
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
-use super::weir::{Row, run, run_file, refusal};
+use super::weir::{Row, refusal, run, run_file};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Command;

@@ -5,7 +5,7 @@ pub mod oracles;
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
-use super::weir::{Row, run, run_file, refusal};
+use super::weir::{Row, refusal, run, run_file};
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};

@@ -8,7 +8,7 @@ use super::latency::{
 };
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
-use super::weir::{Row, run, run_file, refusal};
+use super::weir::{Row, refusal, run, run_file};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;

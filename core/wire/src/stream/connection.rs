@@ -5,7 +5,7 @@ use super::pending::Pending;
 
 /// One direction of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Direction {
+pub(super) struct StreamDirection {
     /// The number of bytes that were given or are missing: the offset of the next byte.
     pub(super) offset: u64,
     /// The sequence number of the next byte; valid if `is_known`.
@@ -30,7 +30,7 @@ pub(super) struct Direction {
     pub(super) scale: Option<u8>,
 }
 
-impl Direction {
+impl StreamDirection {
     /// Returns the distance from the next byte to a sequence number; negative before it.
     pub(super) fn distance(&self, seq: u32) -> i64 {
         i64::from(seq.wrapping_sub(self.next).cast_signed())
@@ -70,10 +70,10 @@ pub(super) enum Rank {
 
 /// One stream.
 #[derive(Debug, Default)]
-pub(super) struct Connection {
+pub(super) struct StreamState {
     pub(super) endpoints: TcpEndpoints,
     /// The direction from the client, and the one from the server.
-    pub(super) directions: [Direction; 2],
+    pub(super) directions: [StreamDirection; 2],
     /// The sequence number of a SYN that may open a new connection; valid if `has_candidate`.
     pub(super) candidate: u32,
     pub(super) has_candidate: bool,
@@ -87,7 +87,7 @@ pub(super) struct Connection {
     pub(super) has_bytes: bool,
 }
 
-impl Connection {
+impl StreamState {
     /// Returns the class of the stream.
     pub(super) fn rank(&self) -> Rank {
         let is_half_open = !self.has_bytes && self.state & super::state::TWO_SIDED == 0;
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// Returns the direction with this index, 0 from the client and any other from the server.
-    pub(super) fn direction(&mut self, index: usize) -> &mut Direction {
+    pub(super) fn direction(&mut self, index: usize) -> &mut StreamDirection {
         let [client, server] = &mut self.directions;
         if index == 0 { client } else { server }
     }

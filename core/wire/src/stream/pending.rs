@@ -10,7 +10,7 @@ pub(super) const RUNS_MAX: usize = 128;
 
 /// A run of bytes without a hole. The last ones can be unknown, because they were not captured.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct WaitingRun {
     /// The offset in the direction of the first byte.
     pub(super) begin: u64,
     /// The offset behind the last byte, unknown ones included.
@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Run {
+impl WaitingRun {
     fn known_end(&self) -> u64 {
         self.begin.saturating_add(self.bytes.len() as u64)
     }
@@ -49,7 +49,7 @@ impl Run {
 /// The runs of one direction, in order and without overlap.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    runs: VecDeque<Run>,
+    runs: VecDeque<WaitingRun>,
     /// The memory charged for the runs.
     pub(super) charged: u32,
     /// The time of the first run, in ns.
@@ -73,7 +73,7 @@ impl Pending {
     }
 
     /// Removes the first run.
-    pub(super) fn take_first(&mut self) -> Option<Run> {
+    pub(super) fn take_first(&mut self) -> Option<WaitingRun> {
         let run = self.runs.pop_front()?;
         self.charged = self.charged.saturating_sub(run.charge());
         Some(run)
@@ -85,7 +85,7 @@ impl Pending {
         let mut conflicts = 0_u32;
         let later = (begin, end);
         // The parts of the segment that go in, in order. Each part ends where an earlier run begins that stays.
-        let mut new_runs: Vec<Run> = Vec::new();
+        let mut new_runs: Vec<WaitingRun> = Vec::new();
         let slice = |from: u64, to: u64| -> Vec<u8> {
             let at = |offset: u64| {
                 usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX).min(bytes.len())
@@ -105,7 +105,7 @@ impl Pending {
                 if run.begin < begin {
                     let bytes_before = usize::try_from(begin - run.begin).unwrap_or(usize::MAX);
                     let head = run.bytes.get(..bytes_before.min(run.bytes.len())).unwrap_or_default();
-                    kept.push_back(Run { begin: run.begin, end: begin, bytes: head.to_vec() });
+                    kept.push_back(WaitingRun { begin: run.begin, end: begin, bytes: head.to_vec() });
                 }
                 if run.end > end {
                     run.cut_front(end);
@@ -114,13 +114,13 @@ impl Pending {
                 continue;
             }
             if at < run.begin {
-                new_runs.push(Run { begin: at, end: run.begin, bytes: slice(at, run.begin) });
+                new_runs.push(WaitingRun { begin: at, end: run.begin, bytes: slice(at, run.begin) });
             }
             at = at.max(run.end);
             kept.push_back(run);
         }
         if at < end {
-            new_runs.push(Run { begin: at, end, bytes: slice(at, end) });
+            new_runs.push(WaitingRun { begin: at, end, bytes: slice(at, end) });
         }
         kept.extend(new_runs);
         kept.make_contiguous().sort_by_key(|run| run.begin);
@@ -140,7 +140,7 @@ impl Pending {
 }
 
 /// Returns the number of known bytes of a segment that differ from those of a run at the same place.
-fn differing(run: &Run, begin: u64, bytes: &[u8]) -> u32 {
+fn differing(run: &WaitingRun, begin: u64, bytes: &[u8]) -> u32 {
     let from = run.begin.max(begin);
     let to = run.known_end().min(begin.saturating_add(bytes.len() as u64));
     let part = |first: u64, bytes: &'_ [u8]| -> (usize, usize) {

@@ -1,6 +1,6 @@
 //! The table of streams, and the rules by which a segment changes a stream.
 
-use super::connection::{Connection, Direction, Rank};
+use super::connection::{Rank, StreamDirection, StreamState};
 use super::delivery::PARTS;
 use super::segment::{NoSegment, tcp};
 use super::{
@@ -24,7 +24,7 @@ pub(super) const REMEMBERED: usize = 4;
 /// Returns the memory that a stream takes in the table.
 pub(super) const fn bytes_of_stream(conflicts: bool) -> u64 {
     let remembered = if conflicts { size_of::<[Remembered; 2]>() } else { 0 };
-    (size_of::<Connection>() + 2 * size_of::<u64>() + remembered) as u64
+    (size_of::<StreamState>() + 2 * size_of::<u64>() + remembered) as u64
 }
 
 /// A set of streams: keys and ranks together, so that a packet reads few cache lines.
@@ -85,7 +85,7 @@ struct Walk {
 pub struct TcpStreams {
     pub(super) config: TcpStreamConfig,
     sets: Vec<StreamSet>,
-    pub(super) connections: Vec<Connection>,
+    pub(super) connections: Vec<StreamState>,
     /// For each stream and direction, if conflicts are reported.
     pub(super) remembered: Vec<[Remembered; 2]>,
     /// The number of bits by which a flow hash is shifted to give a set.
@@ -117,7 +117,7 @@ impl TcpStreams {
         let capacity = config.capacity() as usize;
         let sets = capacity / WAYS;
         let mut connections = Vec::new();
-        connections.resize_with(capacity, Connection::default);
+        connections.resize_with(capacity, StreamState::default);
         Self {
             config,
             sets: vec![StreamSet::default(); sets],
@@ -272,7 +272,7 @@ impl TcpStreams {
         let source = (segment.src, segment.src_port);
         let destination = (segment.dst, segment.dst_port);
         let (client, server) = if is_from_client { (source, destination) } else { (destination, source) };
-        let connection = Connection {
+        let connection = StreamState {
             endpoints: TcpEndpoints {
                 client: client.0,
                 server: server.0,
@@ -284,7 +284,7 @@ impl TcpStreams {
                 first_ns: segment.ts_ns,
                 flow_hash: segment.flow_hash,
             },
-            ..Connection::default()
+            ..StreamState::default()
         };
         if let Some(place) = self.connections.get_mut(slot as usize) {
             *place = connection;
@@ -312,7 +312,7 @@ impl TcpStreams {
 
     /// Updates the time and the class of a stream.
     fn touch(&mut self, slot: u32, ts_ns: u64) {
-        let Some(class) = self.connections.get(slot as usize).map(Connection::rank) else { return };
+        let Some(class) = self.connections.get(slot as usize).map(StreamState::rank) else { return };
         let at = slot as usize;
         if let Some(rank) = self.sets.get_mut(at / WAYS).and_then(|set| set.ranks.get_mut(at % WAYS)) {
             *rank = rank_of(class, ts_ns);
@@ -602,7 +602,7 @@ impl TcpStreams {
             }
             for direction in [0, 1] {
                 let waits_long = self.connections.get(slot as usize).is_some_and(|known| {
-                    let own: &Direction =
+                    let own: &StreamDirection =
                         known.directions.get(usize::from(direction)).unwrap_or(&known.directions[0]);
                     own.pending
                         .as_deref()
@@ -617,6 +617,6 @@ impl TcpStreams {
     }
 }
 
-fn connection_is_ignored(connection: Option<&Connection>) -> bool {
+fn connection_is_ignored(connection: Option<&StreamState>) -> bool {
     connection.is_none_or(|connection| connection.is_ignored)
 }

@@ -24,8 +24,10 @@ pub(crate) const LOCALS: u32 = 2;
 /// Offset of `cap_len`, the number of captured bytes, in a descriptor, and of `len` in an event of a TCP stream.
 const CAP_LEN: u64 = 12;
 const _: () = assert!(
-    offset_of!(Descriptor, cap_len) == 12 && offset_of!(TcpStreamEvent, len) == 12
-        && offset_of!(Descriptor, flags) == 20 && offset_of!(Descriptor, inner_flags) == 84
+    offset_of!(Descriptor, cap_len) == 12
+        && offset_of!(TcpStreamEvent, len) == 12
+        && offset_of!(Descriptor, flags) == 20
+        && offset_of!(Descriptor, inner_flags) == 84
 );
 
 /// Offset of `flags` in a descriptor.

@@ -12,8 +12,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use weir_abi::{
-    ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, STREAMS_BASE, STREAMS_WINDOW,
-    TABLES_BASE, TABLES_MAX,
+    ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, STREAMS_BASE,
+    STREAMS_WINDOW, TABLES_BASE, TABLES_MAX,
 };
 use weir_os::memory::page_bytes;
 
@@ -292,7 +292,13 @@ pub(crate) unsafe fn move_into_space(
     // SAFETY: an old size of 0 makes a second mapping of the same shared memory (mremap(2)). It replaces a part of the
     // reservation that holds nothing.
     let mapped = unsafe {
-        libc::mremap(memory.cast(), 0, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, at.cast::<libc::c_void>())
+        libc::mremap(
+            memory.cast(),
+            0,
+            len,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            at.cast::<libc::c_void>(),
+        )
     };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

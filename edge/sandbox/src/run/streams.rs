@@ -19,8 +19,8 @@ use weir_abi::{DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host,
 use weir_admission::TcpSettings;
 use weir_units::Timestamp;
 use weir_wire::stream::{
-    StreamLayer, TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
-    TcpStreamCounters, TcpStreams,
+    StreamLayer, TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply,
+    TcpSegment, TcpStreamCounters, TcpStreams,
 };
 use weir_wire::verify;
 
@@ -116,7 +116,15 @@ impl InstanceStreams {
         // SAFETY: by the contract of this function.
         let (window, seen) = unsafe { StreamWindow::new(space)? };
         let table = TcpStreams::new(settings.config);
-        let streams = Self { table, settings: settings.clone(), window, current: 0, is_new_batch: false, data: 0, events_left: 0 };
+        let streams = Self {
+            table,
+            settings: settings.clone(),
+            window,
+            current: 0,
+            is_new_batch: false,
+            data: 0,
+            events_left: 0,
+        };
         Ok((streams, seen))
     }
 
@@ -284,9 +292,13 @@ fn to_abi(event: &TcpEvent<'_>, data: u32) -> TcpStreamEvent {
 
 /// Defines the host function [`NEXT_EVENT`].
 pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
-    linker.func_wrap(host::MODULE, NEXT_EVENT, |mut caller: Caller<'_, HostState>, packet: i32, given: i32| {
-        next_event(caller.data_mut(), packet.cast_unsigned(), given).map_err(wasmtime::Error::from)
-    })?;
+    linker.func_wrap(
+        host::MODULE,
+        NEXT_EVENT,
+        |mut caller: Caller<'_, HostState>, packet: i32, given: i32| {
+            next_event(caller.data_mut(), packet.cast_unsigned(), given).map_err(wasmtime::Error::from)
+        },
+    )?;
     Ok(())
 }
 
