@@ -34,7 +34,7 @@ modules: setup-tests build ## the shipped modules again from their sources (then
 		echo "$$said" | sed -n 's/^built with //p' > guest/modules/TOOLCHAIN; \
 	done
 
-run: build ## the shipped monitors over the sample capture, with an HTML report
+run: build ## the default modules over the sample capture, with an HTML report
 	rm -rf out/records
 	$(WEIR) run -r $(SAMPLE) --out out/records --report out/report.html
 	@echo
