@@ -10,7 +10,7 @@ use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
     analysis, authorising, demultiplexing, durable, floods, handshake, idle, imix, live, looped, machine,
-    memory, namespace, paths, price, processes, ratios, rows, run, scheduling, session, shares, start,
+    memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session, shares, start,
     suspending, versus, views, xdp,
 };
 use clap::Parser;
@@ -89,6 +89,9 @@ const PARTS: &[Part] = &[
     }),
     part("run", "Whole runs against a bare loop and tcpdump", (3, 9), |bench, rounds| {
         run::tables(&bench.mixed()?, rounds)
+    }),
+    part("modules", "The modules for today's traffic against the usual tools", (3, 7), |bench, rounds| {
+        rivals::tables(&bench.mixed()?, rounds)
     }),
     part("memory", "Memory of whole runs", (1, 1), |bench, _| {
         memory::table(&bench.trace, &bench.mixed()?, &bench.shipped)

@@ -31,19 +31,19 @@ const TEXT: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: www.example.net\r\nAccep
 const TCP_PORTS: [u16; 4] = [443, 80, 22, 8080];
 const UDP_PORTS: [u16; 3] = [53, 443, 123];
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const TCP: usize = 20;
-const UDP: usize = 8;
-const FILE_HEADER: [u8; 24] =
+pub(crate) const ETHERNET: usize = 14;
+pub(crate) const IPV4: usize = 20;
+pub(crate) const TCP: usize = 20;
+pub(crate) const UDP: usize = 8;
+pub(crate) const FILE_HEADER: [u8; 24] =
     [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
 /// The time of the first packet, in seconds since 1970.
-const BEGIN: u64 = 1_700_000_000;
+pub(crate) const BEGIN: u64 = 1_700_000_000;
 
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const PSH: u8 = 8;
+pub(crate) const ACK: u8 = 16;
 
 /// The progress of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +56,22 @@ enum Connection {
 
 /// A flow between a client and a server.
 #[derive(Clone, Debug)]
-struct Flow {
-    client: (u32, u16),
-    server: (u32, u16),
-    is_udp: bool,
+pub(crate) struct Flow {
+    pub(crate) client: (u32, u16),
+    pub(crate) server: (u32, u16),
+    pub(crate) is_udp: bool,
     is_text: bool,
     connection: Connection,
     /// The next sequence numbers of client and server.
-    sequence: [u32; 2],
+    pub(crate) sequence: [u32; 2],
 }
 
 impl Flow {
+    /// A flow between these ends that has sent nothing yet.
+    pub(crate) fn between(client: (u32, u16), server: (u32, u16), is_udp: bool) -> Self {
+        Self { client, server, is_udp, is_text: false, connection: Connection::Closed, sequence: [1000, 2000] }
+    }
+
     fn random(random: &mut Random, number: usize) -> Self {
         let number = u32::try_from(number).unwrap_or(0);
         let is_udp = random.once_in(UDP_ONCE_IN);
@@ -177,7 +182,7 @@ impl Generator {
 }
 
 /// Writes the headers of a frame whose IP packet ends at `end`, with right checksums.
-fn write_headers(frame: &mut [u8], end: usize, flow: &Flow, flags: u8, from_server: bool) {
+pub(crate) fn write_headers(frame: &mut [u8], end: usize, flow: &Flow, flags: u8, from_server: bool) {
     let (source, destination) =
         if from_server { (flow.server, flow.client) } else { (flow.client, flow.server) };
     let half = |number: usize| u16::try_from(number).unwrap_or(0).to_be_bytes();

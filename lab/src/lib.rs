@@ -7,6 +7,7 @@
 mod adversarial;
 mod analysis;
 mod anonymised;
+mod applications;
 mod authorising;
 pub mod bench;
 pub mod comparison;
@@ -39,6 +40,7 @@ pub mod price;
 mod processes;
 mod random;
 pub mod ratios;
+mod rivals;
 mod rows;
 mod run;
 mod sandboxed;

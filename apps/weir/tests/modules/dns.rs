@@ -5,9 +5,6 @@ mod captures;
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
 use super::packet::{ACK, FIN, Packet, SYN};
 use super::weir::{Row, Run, run, run_file};
-use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
-use std::path::Path;
 use std::process::Command;
 
 const CLIENT: &str = "10.0.0.1:40000";
