@@ -99,7 +99,7 @@ mod tests {
 
     /// Returns the bound for the manifest's parameter without a value.
     fn bound_if_unset(manifest: &Manifest) -> ParamBound {
-        environment(manifest, &[None]).parameters[0]
+        environment(manifest, None, &[None]).parameters[0]
     }
 
     /// Returns true if the value is one of those that the analysis covered.
