@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn an_unknown_module_name_and_a_missing_file_have_different_errors() {
         let error = |name: &str| ModuleArg::parse(name).unwrap().bytes().unwrap_err();
-        assert!(error("no-such").to_string().contains("trajectory, rtt, worm"));
+        assert!(error("no-such").to_string().contains("latency, loss, rtt"));
         assert!(error("no-such").is_usage());
         assert!(matches!(error("./no-such.wasm"), ModuleArgError::Read { .. }));
         assert!(error("/dev/zero").to_string().contains("is not a regular file"));
