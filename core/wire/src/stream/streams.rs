@@ -182,6 +182,8 @@ impl TcpStreams {
     pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
         self.queue.clear();
         self.given = None;
+        // The events of a walk that was aborted do not belong to this packet. The next walk finds the streams.
+        self.walk = None;
         self.now = segment.ts_ns;
         let key = segment.flow_hash.max(1);
         let set = self.set_of(segment.flow_hash);
