@@ -567,3 +567,12 @@ proptest! {
         let _: Option<TcpEndCause> = None;
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn arbitrary_segments_give_the_events_of_the_model(input in prop::collection::vec(any::<u8>(), 0..6000)) {
+        crate::exercise::streams(&input);
+    }
+}

@@ -8,7 +8,7 @@ use super::{
     TcpSegment, TcpStreamConfig, TcpStreamCounters, state,
 };
 use std::collections::VecDeque;
-use weir_units::{Nanos, Timestamp};
+use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The number of streams of a set.
 const WAYS: usize = 8;
@@ -140,6 +140,11 @@ impl TcpStreams {
     /// Returns the counters so far.
     pub fn counters(&self) -> TcpStreamCounters {
         self.counters
+    }
+
+    /// Returns the memory of the bytes that wait for earlier ones.
+    pub fn waiting(&self) -> Bytes {
+        Bytes(self.used.iter().sum())
     }
 
     /// Returns the period of [`sweep`](Self::sweep).
