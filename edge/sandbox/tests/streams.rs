@@ -636,7 +636,10 @@ fn only_consistent_modules_with_valid_settings_are_admitted() {
         for value in values {
             let error = refusal(&both, &format!("{MANIFEST}[tcp]\n{key} = {value}\n"));
             assert!(!error.is_empty(), "{key} = {value}");
-            assert!(error.contains(key) || error.contains("line 36: invalid type"), "{key} = {value}: {error}");
+            assert!(
+                error.contains(key) || error.contains("line 36: invalid type"),
+                "{key} = {value}: {error}"
+            );
         }
     }
     for layer in ["'middle'", "1", "true"] {

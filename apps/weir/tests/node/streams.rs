@@ -70,7 +70,14 @@ fn hostile(count: u32) -> Vec<Vec<u8>> {
                 frame[at] = small(random(256));
                 frames.push(with_ip_checksum(frame));
             }
-            2 => frames.push(tcp(port, from_client, seq, random(u32::MAX), small(random(256)), data.as_bytes())),
+            2 => frames.push(tcp(
+                port,
+                from_client,
+                seq,
+                random(u32::MAX),
+                small(random(256)),
+                data.as_bytes(),
+            )),
             _ => frames.push(tcp(port, from_client, seq, 0, 0, data.as_bytes())),
         }
     }

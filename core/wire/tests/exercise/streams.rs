@@ -96,7 +96,11 @@ impl Model {
                 let seq = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0)).wrapping_add(from);
                 #[expect(clippy::cast_possible_truncation, reason = "sequence numbers wrap")]
                 let zero = seq.wrapping_sub(event.offset as u32);
-                assert_eq!(*direction.zero.get_or_insert(zero), zero, "bytes are at another place: {event:?}");
+                assert_eq!(
+                    *direction.zero.get_or_insert(zero),
+                    zero,
+                    "bytes are at another place: {event:?}"
+                );
                 u64::from(len)
             }
             TcpEventBytes::Waiting(bytes) => {
