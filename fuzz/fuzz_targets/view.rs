@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../core/wire/tests/exercise/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "two targets share it")]
+#[allow(dead_code, unused_imports, reason = "three targets share it")]
 mod exercise;
 
 fuzz_target!(|bytes: &[u8]| exercise::view(bytes));

@@ -3,6 +3,7 @@
 use crate::manifest::ManifestError;
 use crate::{ModuleParameter, ParameterType, ParameterValue};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 use weir_units::{Bytes, Nanos};
 use weir_wire::stream::{OverlapPolicy, StreamLayer, TCP_STREAMS_MAX, TCP_STREAMS_MIN, TcpStreamConfig};
@@ -85,6 +86,7 @@ pub(crate) enum RawValue {
     Number(u64),
     Text(String),
     Numbers(Vec<u64>),
+    Other(IgnoredAny),
 }
 
 #[derive(Default, Deserialize)]
@@ -146,6 +148,7 @@ impl<T> Key<T> {
             RawValue::Number(value) => Value::Number(*value),
             RawValue::Text(text) => Value::Text(text),
             RawValue::Numbers(numbers) => Value::Numbers(numbers),
+            RawValue::Other(_) => return Err(self.error()),
         };
         (self.read)(&value).map(ManifestValue::Fixed).ok_or_else(|| self.error())
     }
@@ -253,8 +256,7 @@ const CHECKSUMS: Key<bool> = Key {
     ty: ParameterType::Bool,
     read: |value| match value {
         Value::Bool(value) => Some(*value),
-        Value::Number(number) => Some(*number != 0),
-        Value::Text(_) | Value::Duration(_) | Value::Numbers(_) => None,
+        Value::Number(_) | Value::Text(_) | Value::Duration(_) | Value::Numbers(_) => None,
     },
 };
 

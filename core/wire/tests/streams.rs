@@ -458,6 +458,56 @@ fn waiting_bytes_stay_within_their_memory() {
     assert!(bench.streams.counters().no_memory > 1, "a segment that never fits is left out");
 }
 
+#[test]
+fn bytes_that_wait_stay_in_their_place_when_too_many_runs_give_up_a_hole() {
+    let mut bench = connected(config());
+    let letter = |at: u32| char::from(b'a' + u8::try_from(at % 26).unwrap());
+    for at in (10..410).step_by(2) {
+        bench.client(at, &letter(at).to_string());
+    }
+    bench.server(0, "", 411);
+    let events = bench.events();
+    let mut next = 0;
+    for event in events.replace("gap ", "gap").split(' ').skip(1) {
+        let (at, what) = event.trim_start_matches('>').split_once(':').unwrap();
+        assert_eq!(at, next.to_string(), "{events}");
+        match what.strip_prefix("gap") {
+            Some(missing) => next += missing.parse::<u32>().unwrap(),
+            None => {
+                assert_eq!(what, letter(next).to_string(), "{events}");
+                next += 1;
+            }
+        }
+    }
+    assert_eq!(next, 409, "{events}");
+    assert_eq!(bench.streams.counters().no_memory, 72);
+}
+
+#[test]
+fn a_fin_before_waiting_bytes_frees_their_memory() {
+    let mut bench = Bench::new(TcpStreamConfig { buffer: Bytes(64 << 10), ..config() });
+    // All of them use the same part of the memory.
+    for connection in (0..200).map(|number| number * 16) {
+        bench.segment(connection, true, 1000, 0, ACK, "a", 0);
+        bench.segment(connection, true, 1011, 0, ACK, &"y".repeat(400), 0);
+        bench.segment(connection, true, 1005, 0, FIN | ACK, "fin", 0);
+    }
+    bench.events();
+    bench.segment(7, true, 1000, 0, ACK, "a", 0);
+    bench.segment(7, true, 1011, 0, ACK, "late", 0);
+    bench.segment(7, true, 1001, 0, ACK, "0123456789", 0);
+    assert_eq!(bench.events(), "open >0:a >1:0123456789 >11:late");
+    // The same with a part of the memory that is full.
+    bench.segment(16 * 500, true, 1000, 0, ACK, "a", 0);
+    for run in 0..8 {
+        bench.segment(16 * 500, true, 1500 + 10 * run, 0, ACK, "y", 0);
+    }
+    bench.segment(16 * 500, true, 1005, 0, FIN | ACK, &"z".repeat(300), 0);
+    bench.segment(16 * 500, true, 1001, 0, ACK, "0123", 0);
+    let events = bench.events();
+    assert!(events.ends_with(&format!(" >1:0123 >5:{} >fin", "z".repeat(300))), "{events}");
+}
+
 /// Everything that a direction sent, in the order of arrival: offset and length.
 fn arrivals() -> impl Strategy<Value = Vec<(u32, u32)>> {
     proptest::collection::vec((0_u32..400, 1_u32..60), 1..60)
@@ -515,5 +565,14 @@ proptest! {
         bench.take("");
         prop_assert!(bench.streams.is_idle());
         let _: Option<TcpEndCause> = None;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn arbitrary_segments_give_the_events_of_the_model(input in prop::collection::vec(any::<u8>(), 0..6000)) {
+        crate::exercise::streams(&input);
     }
 }

@@ -46,6 +46,7 @@ mod session_changes;
 mod sessions;
 mod shares;
 mod stolen_time;
+mod streams;
 mod tables;
 mod taps;
 mod testbed;

@@ -4,7 +4,7 @@ use super::pending::{Pending, RUN_OVERHEAD};
 use super::segment::tcp;
 use super::streams::{Queued, QueuedBytes, REMEMBERED, ReadPayload};
 use super::{TcpEndCause, TcpEventKind, TcpSegment, TcpStreams};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// The number of parts of the memory for waiting bytes. Each part belongs to an equal range of flow hashes.
 pub(super) const PARTS: usize = 64;
@@ -23,6 +23,7 @@ impl TcpStreams {
     ) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let own = connection.direction(direction.into());
+        let mut freed = 0;
         let mut len = i64::from(segment.len);
         // Nothing counts behind the FIN.
         if own.has_fin {
@@ -45,12 +46,24 @@ impl TcpStreams {
                 segment.seq.wrapping_add(segment.len).wrapping_add(u32::from(segment.flags & tcp::SYN != 0));
             let fin_offset = own.offset_at(end);
             if let Some(pending) = &mut own.pending {
+                let before = pending.charged;
                 pending.cut_back(fin_offset);
+                freed = before.saturating_sub(pending.charged);
+                if pending.is_empty() {
+                    own.pending = None;
+                }
             }
         }
         if len > 0 {
             connection.has_bytes = true;
         }
+        if freed > 0 {
+            let part = self.part_of(slot);
+            if let Some(used) = self.used.get_mut(part) {
+                *used = used.saturating_sub(freed.into());
+            }
+        }
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let own = connection.direction(direction.into());
         if len > 0 && end <= 0 {
             // A probe that keeps a connection alive repeats one byte at most.
@@ -106,7 +119,17 @@ impl TcpStreams {
         let from = u32::try_from(cut).unwrap_or(u32::MAX);
         let whole = u32::try_from(len).unwrap_or(0);
         let captured = segment.captured.min(whole).saturating_sub(from);
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let own = connection.direction(direction.into());
+        let (begin, end) = (own.offset_at(distance + cut), own.offset_at(distance + len));
         if !self.make_room(slot, direction, u64::from(captured) + u64::from(RUN_OVERHEAD)) {
+            return;
+        }
+        // To make room, this direction can have given up holes, and so can have reached or passed the segment.
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let is_closed = connection.is_closed;
+        let own = connection.direction(direction.into());
+        if is_closed || own.is_skipped || own.has_ended || end <= own.offset {
             return;
         }
         let mut bytes = std::mem::take(&mut self.lent);
@@ -118,7 +141,6 @@ impl TcpStreams {
         let (part, now) = (self.part_of(slot), self.now);
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let own = connection.direction(direction.into());
-        let (begin, end) = (own.offset_at(distance + cut), own.offset_at(distance + len));
         let is_first = own.pending.is_none();
         let pending = own.pending.get_or_insert_default();
         if is_first {
@@ -131,17 +153,19 @@ impl TcpStreams {
         if let Some(used) = self.used.get_mut(part) {
             *used = used.saturating_add(after).saturating_sub(before);
         }
-        if is_first && let Some(holders) = self.holders.get_mut(part) {
-            holders.push_back(slot);
+        if is_first {
+            self.add_holder(part, slot);
         }
         self.report_conflict(slot, direction, begin, conflicts);
+        // A segment that covers several holes becomes several runs, each with an overhead.
+        self.give_up_until(part, self.part_limit());
     }
 
     /// Makes room for waiting bytes of a stream: streams that have waited longest give up their holes. Returns false if
     /// there cannot be enough room.
     pub(super) fn make_room(&mut self, slot: u32, direction: u8, bytes: u64) -> bool {
         let part = self.part_of(slot);
-        let limit = self.config.buffer.0 / PARTS as u64;
+        let limit = self.part_limit();
         let is_full = |this: &mut Self| {
             let own = this.connections.get_mut(slot as usize).map(|known| known.direction(direction.into()));
             own.is_some_and(|own| own.pending.as_deref().is_some_and(Pending::is_full))
@@ -154,7 +178,18 @@ impl TcpStreams {
             self.counters.no_memory += 1;
             return false;
         }
-        while self.used.get(part).is_some_and(|used| used.saturating_add(bytes) > limit) {
+        self.give_up_until(part, limit - bytes)
+    }
+
+    /// The memory for waiting bytes of a part.
+    fn part_limit(&self) -> u64 {
+        self.config.buffer.0 / PARTS as u64
+    }
+
+    /// Lets the streams of a part that have waited longest give up their holes, until the part uses at most `limit`.
+    /// Returns false if it still uses more.
+    fn give_up_until(&mut self, part: usize, limit: u64) -> bool {
+        while self.used.get(part).is_some_and(|used| *used > limit) {
             let Some(holder) = self.holders.get_mut(part).and_then(VecDeque::pop_front) else { return false };
             self.counters.no_memory += 1;
             for direction in [0, 1] {
@@ -162,6 +197,24 @@ impl TcpStreams {
             }
         }
         true
+    }
+
+    /// Notes that a stream has waiting bytes. Outdated entries are removed before there are many.
+    fn add_holder(&mut self, part: usize, slot: u32) {
+        // Each stream with waiting bytes uses at least the overhead of a run in one part.
+        let most = 2 * usize::try_from(self.part_limit() / u64::from(RUN_OVERHEAD)).unwrap_or(usize::MAX);
+        let Some(holders) = self.holders.get_mut(part) else { return };
+        if holders.len() >= most.max(8) {
+            let mut known = HashSet::new();
+            let connections = &self.connections;
+            holders.retain(|holder| {
+                let connection = connections.get(*holder as usize);
+                let waits =
+                    connection.is_some_and(|known| known.directions.iter().any(|own| own.pending.is_some()));
+                waits && known.insert(*holder)
+            });
+        }
+        holders.push_back(slot);
     }
 
     /// The part of the memory for waiting bytes that a stream uses.

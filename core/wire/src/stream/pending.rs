@@ -28,7 +28,8 @@ impl WaitingRun {
     fn cut_front(&mut self, at: u64) {
         if at > self.begin {
             let count = usize::try_from(at - self.begin).unwrap_or(usize::MAX).min(self.bytes.len());
-            self.bytes.drain(..count);
+            // A new allocation, so that the memory is that which is charged.
+            self.bytes = self.bytes.get(count..).unwrap_or_default().to_vec();
             self.begin = at;
         }
     }
@@ -37,6 +38,7 @@ impl WaitingRun {
     fn cut_back(&mut self, at: u64) {
         if at < self.end {
             self.bytes.truncate(usize::try_from(at.saturating_sub(self.begin)).unwrap_or(usize::MAX));
+            self.bytes.shrink_to_fit();
             self.end = at;
         }
     }

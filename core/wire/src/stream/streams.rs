@@ -8,7 +8,7 @@ use super::{
     TcpSegment, TcpStreamConfig, TcpStreamCounters, state,
 };
 use std::collections::VecDeque;
-use weir_units::{Nanos, Timestamp};
+use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The number of streams of a set.
 const WAYS: usize = 8;
@@ -142,6 +142,11 @@ impl TcpStreams {
         self.counters
     }
 
+    /// Returns the memory of the bytes that wait for earlier ones.
+    pub fn waiting(&self) -> Bytes {
+        Bytes(self.used.iter().sum())
+    }
+
     /// Returns the period of [`sweep`](Self::sweep).
     pub const fn sweep_period() -> Nanos {
         SWEEP_PERIOD
@@ -182,6 +187,8 @@ impl TcpStreams {
     pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
         self.queue.clear();
         self.given = None;
+        // The events of a walk that was aborted do not belong to this packet. The next walk finds the streams.
+        self.walk = None;
         self.now = segment.ts_ns;
         let key = segment.flow_hash.max(1);
         let set = self.set_of(segment.flow_hash);

@@ -1,5 +1,6 @@
 //! Runs all of `weir-wire` on arbitrary bytes. Entry point of fuzz targets and property tests.
 
+mod streams;
 mod view;
 
 use weir_abi::{Descriptor, flag, tunnel};
@@ -9,6 +10,7 @@ use weir_wire::{
     WriteFields, addresses, classify, fragment, patch, verify,
 };
 
+pub use streams::streams;
 pub use view::view;
 
 /// The bytes of the input that control the run; the rest is the packet.
