@@ -10,8 +10,8 @@ use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
     analysis, authorising, demultiplexing, durable, floods, handshake, idle, imix, live, looped, machine,
-    memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session, shares, start,
-    suspending, versus, views, xdp,
+    memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session, shares,
+    start, suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};

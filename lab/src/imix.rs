@@ -69,7 +69,14 @@ pub(crate) struct Flow {
 impl Flow {
     /// A flow between these ends that has sent nothing yet.
     pub(crate) fn between(client: (u32, u16), server: (u32, u16), is_udp: bool) -> Self {
-        Self { client, server, is_udp, is_text: false, connection: Connection::Closed, sequence: [1000, 2000] }
+        Self {
+            client,
+            server,
+            is_udp,
+            is_text: false,
+            connection: Connection::Closed,
+            sequence: [1000, 2000],
+        }
     }
 
     fn random(random: &mut Random, number: usize) -> Self {

@@ -47,7 +47,11 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
         }
     };
     rival(NFPCAPD, "nfpcapd", &["-r".as_ref(), mixed.as_ref(), "-l".as_ref(), folder.as_ref()]);
-    rival(SOFTFLOWD, "softflowd", &["-r".as_ref(), mixed.as_ref(), "-m".as_ref(), "100000".as_ref(), "-d".as_ref()]);
+    rival(
+        SOFTFLOWD,
+        "softflowd",
+        &["-r".as_ref(), mixed.as_ref(), "-m".as_ref(), "100000".as_ref(), "-d".as_ref()],
+    );
     let fields = |capture: &Path, filter: &str, names: &[&str]| -> Vec<std::ffi::OsString> {
         let head = ["-r".into(), capture.into(), "-Y".into(), filter.into(), "-T".into(), "fields".into()];
         head.into_iter().chain(names.iter().flat_map(|name| ["-e".into(), (*name).into()])).collect()
@@ -73,10 +77,8 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
         actions.push(Box::new(move || run_measured(command)));
     }
     let usages = measure_values_in_turn(rounds, &mut actions)?;
-    let seconds: Vec<Sample> = usages
-        .iter()
-        .map(|usages| usages.iter().map(|usage| usage.cpu.as_secs_f64()).collect())
-        .collect();
+    let seconds: Vec<Sample> =
+        usages.iter().map(|usages| usages.iter().map(|usage| usage.cpu.as_secs_f64()).collect()).collect();
     let mut costs = Table::new("program | processor time, s | quartiles");
     for (name, seconds) in names.iter().zip(&seconds) {
         costs.row(format_args!("{name} | {}", seconds.cells(2)));

@@ -336,7 +336,7 @@ fn a_module_that_weir_run_would_refuse_is_not_built() {
         assert_eq!(left.len(), 4, "weir.toml, m.c, m.wasm, .weir: {left:?}");
     }
     let printed = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\n")]);
-    assert!(printed.contains("exports neither of them; it must export exactly one"), "{printed}");
+    assert!(printed.contains("exports none of them; it must export exactly one"), "{printed}");
 }
 
 #[test]

@@ -425,10 +425,18 @@ fn invalid_modules_are_refused_before_the_run() {
     refused("empty.wasm", b"", &["not a WebAssembly module"]);
     refused("cut.wasm", &module(&good)[..60], &["not valid WebAssembly at byte"]);
     refused("large.wasm", &vec![0; (8 << 20) + 1], &["larger than 8", "the most for a module"]);
-    refused("nothing.wasm", &module(&text("")), &["exactly one of `weir_packet` and `weir_batch`"]);
+    refused(
+        "nothing.wasm",
+        &module(&text("")),
+        &["exactly one of `weir_packet`, `weir_batch`, `weir_stream`"],
+    );
     let both = answering("(i32.const 0)")
         + r#"(func (export "weir_batch") (param i32 i64) (result i64) (i64.const 0))"#;
-    refused("both.wasm", &module(&text(&both)), &["exactly one of `weir_packet` and `weir_batch`"]);
+    refused(
+        "both.wasm",
+        &module(&text(&both)),
+        &["exactly one of `weir_packet`, `weir_batch`, `weir_stream`"],
+    );
     let wrong = r#"(func (export "weir_packet") (param i64) (result i32) (i32.const 0))"#;
     refused("wrong.wasm", &module(&text(wrong)), &["`weir_packet`", "i64", "must be", "i32"]);
     let import = |line: &str| module(&good.replace("(memory (export", &format!("{line} (memory (export")));

@@ -195,13 +195,16 @@ fn ctrl_c_ends_a_run_after_all_packets_received_before_it() {
             return;
         }
         let packets = traffic(1_000);
-        let background =
-            BackgroundRun::start(&["-i", "b", "--json", "--out", "DIR/out", "--report", "DIR/report.html"]);
+        let modules =
+            ["flows", "talkers", "trajectory", "rtt", "syn-flood", "port-count"].map(|module| ["-m", module]);
+        let modules = modules.as_flattened();
+        let arguments = ["-i", "b", "--json", "--out", "DIR/out", "--report", "DIR/report.html"];
+        let background = BackgroundRun::start(&[&arguments[..], modules].concat());
         send("a", bytes(&packets));
         shell(&format!("kill -{signal} {}", background.child.id()));
         let (ended, folder) = background.end();
         let document = ended.succeeds().json();
-        let (file, _) = run_on_file(&packets, &[]);
+        let (file, _) = run_on_file(&packets, modules);
         assert_eq!(counts(&document), counts(&file), "{signal}");
         // All files are complete, and the modules were stopped: these rows are emitted at the stop only.
         let files = files_below(&folder.path().join("out"));

@@ -262,7 +262,7 @@ fn the_report_is_one_page_that_loads_no_other_file() {
         assert!(
             html.to_ascii_lowercase().starts_with("<!doctype html>") && html.trim_end().ends_with("</html>")
         );
-        assert!(html.contains("<svg") && html.contains("port-count") && html.contains("syn-flood"));
+        assert!(html.contains("<svg") && html.contains("flows") && html.contains("syn-flood"));
         // XML namespaces and the empty icon are the only URLs.
         let html =
             html.replace("http://www.w3.org/2000/svg", "").replace(r#"<link rel="icon" href="data:,">"#, "");

@@ -73,7 +73,7 @@ fn every_command_of_the_readme_succeeds() {
     let printed = run_script(home.path(), &format!("{PREPARATION}{script}kill %1\n"), home.path());
     for file in [
         "report.html",
-        "records/rtt/rtts.parquet",
+        "records/http/requests.parquet",
         "records-rtt/rtt/rtts.parquet",
         "marked.pcap",
         "mine/mine.wasm",

@@ -123,11 +123,11 @@ fn many_streams_are_printed_by_five_rows_of_the_first_of_each_module() {
     let (_folder, capture) = capture(20_000);
     let lines = lines(&run(["run", "-r", &capture]).succeeds());
     let titles: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
-    for title in ["trajectory.samples", "syn-flood.intervals", "port-count.counts"] {
+    for title in ["flows.closed", "syn-flood.intervals", "talkers.top"] {
         assert!(titles.contains(&title), "{titles:?}");
     }
-    assert!(!titles.contains(&"trajectory.flows") && !titles.contains(&"port-count.totals"), "{titles:?}");
-    let start = lines.iter().position(|line| line.starts_with("port-count.counts")).unwrap();
+    assert!(!titles.contains(&"talkers.intervals") && !titles.contains(&"syn-flood.top"), "{titles:?}");
+    let start = lines.iter().position(|line| line.starts_with("flows.closed")).unwrap();
     assert!(lines[start + 6].starts_with("2023-") && lines[start + 7].starts_with("… "), "{lines:?}");
 }
 

@@ -106,8 +106,9 @@ impl Assessment {
             }
             None => None,
         };
-        let layer = resolve_layer(&manifest.layer, &values)?;
-        let tcp = manifest.tcp.as_ref().map(|tcp| tcp.resolve(layer, &values)).transpose()?;
+        let given = (manifest.parameters.as_slice(), values.as_slice());
+        let layer = resolve_layer(&manifest.layer, given)?;
+        let tcp = manifest.tcp.as_ref().map(|tcp| tcp.resolve(layer, given)).transpose()?;
         if let Some(tcp) = &tcp {
             let streams = tcp.config.memory();
             if streams.0.saturating_add(info.memory.0) > manifest.memory.0 {

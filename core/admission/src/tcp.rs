@@ -1,7 +1,7 @@
 //! The layer and the TCP streams that a module asks for in its manifest.
 
 use crate::manifest::ManifestError;
-use crate::{ModuleParameter, ParameterType, ParameterValue};
+use crate::{ModuleParameter, ParameterType, ParameterValue, ValueError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -159,25 +159,38 @@ impl<T: Clone> Key<T> {
     fn resolve(
         &self,
         declared: &ManifestValue<T>,
-        values: &[Option<ParameterValue>],
+        (parameters, values): (&[ModuleParameter], &[Option<ParameterValue>]),
         open: T,
-    ) -> Result<T, ManifestError> {
+    ) -> Result<T, ValueError> {
         let index = match declared {
             ManifestValue::Fixed(value) => return Ok(value.clone()),
             ManifestValue::Parameter(index) => *index,
         };
-        let value = match values.get(index).and_then(Option::as_ref) {
-            None => return Ok(open),
-            Some(ParameterValue::U64(number)) => Value::Number(*number),
-            Some(ParameterValue::Bool(value)) => Value::Bool(*value),
-            Some(ParameterValue::Duration(time)) => Value::Duration(*time),
-            Some(ParameterValue::U64List(numbers)) => Value::Numbers(numbers),
-            Some(ParameterValue::String(text)) => {
-                Value::Text(std::str::from_utf8(text).map_err(|_| self.error())?)
-            }
-            Some(_) => return Err(self.error()),
+        let given = values.get(index).and_then(Option::as_ref);
+        let read = given.map(|given| self.value_of(given));
+        match (read, given, parameters.get(index)) {
+            (None, ..) => Ok(open),
+            (Some(Some(value)), ..) => Ok(value),
+            (Some(None), Some(given), Some(parameter)) => Err(ValueError::Unreadable {
+                parameter: parameter.name.clone(),
+                given: given.to_string(),
+                wanted: self.wanted,
+            }),
+            (Some(None), ..) => Ok(open),
+        }
+    }
+
+    /// Reads the value of a parameter; `None` if the value is not legal here.
+    fn value_of(&self, given: &ParameterValue) -> Option<T> {
+        let value = match given {
+            ParameterValue::U64(number) => Value::Number(*number),
+            ParameterValue::Bool(value) => Value::Bool(*value),
+            ParameterValue::Duration(time) => Value::Duration(*time),
+            ParameterValue::U64List(numbers) => Value::Numbers(numbers),
+            ParameterValue::String(text) => Value::Text(std::str::from_utf8(text).ok()?),
+            _ => return None,
         };
-        (self.read)(&value).ok_or_else(|| self.error())
+        (self.read)(&value)
     }
 }
 
@@ -281,8 +294,8 @@ pub(crate) fn layer(
 /// Returns the layer of a module with the values of its parameters.
 pub(crate) fn resolve_layer(
     declared: &DeclaredLayer,
-    values: &[Option<ParameterValue>],
-) -> Result<StreamLayer, ManifestError> {
+    values: (&[ModuleParameter], &[Option<ParameterValue>]),
+) -> Result<StreamLayer, ValueError> {
     LAYER.resolve(declared, values, StreamLayer::Inner)
 }
 
@@ -314,8 +327,8 @@ impl DeclaredTcp {
     pub(crate) fn resolve(
         &self,
         layer: StreamLayer,
-        values: &[Option<ParameterValue>],
-    ) -> Result<TcpSettings, ManifestError> {
+        values: (&[ModuleParameter], &[Option<ParameterValue>]),
+    ) -> Result<TcpSettings, ValueError> {
         let first = self.first.as_ref().map(|first| FIRST.resolve(first, values, u64::MAX)).transpose()?;
         let config = TcpStreamConfig {
             streams: STREAMS.resolve(&self.streams, values, TCP_STREAMS_MAX)?,

@@ -82,12 +82,12 @@ fn each_refusal_says_what_is_wrong_and_what_to_do() {
             format!("{MEMORY} {PACKET} (func (export \"weir_patcket\"))"),
             "export `weir_patcket` has a name that belongs to weir",
         ),
-        (MEMORY.to_owned(), "neither of them; it must export exactly one"),
+        (MEMORY.to_owned(), "none of them; it must export exactly one"),
         (
             format!(
                 "{MEMORY} {PACKET} (func (export \"weir_batch\") (param i32 i64) (result i64) i64.const 0)"
             ),
-            "both of them",
+            "several of them",
         ),
         (PACKET.to_owned(), "one memory of its own, exported as `memory`"),
         (format!("(memory 1) {PACKET}"), "one memory of its own, exported as `memory`"),

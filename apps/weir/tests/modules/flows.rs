@@ -429,7 +429,7 @@ fn tunnelled_flows_are_those_of_the_layer() {
         (outer.len(), amounts(&outer[0]), outer[0].text("tunnel")),
         (1, [300, 300 * 60, 300, 300 * 60], "")
     );
-    assert!(refusal(&capture, &["-m", &module(",layer=middle")]).contains("layer: must be"));
+    assert!(refusal(&capture, &["-m", &module(",layer=middle")]).contains("parameter `layer`"));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn summary_records_and_packets_are_identical_for_any_number_of_threads() {
     for path in samples() {
         for args in [&modules, &with_filter] {
             let (summary, files) = everything(&path, JOBS[0], args);
-            assert_eq!(files.len(), 18, "a file for each stream, and the packets");
+            assert_eq!(files.len(), 29, "a file for each stream, and the packets");
             for module in summary["modules"].as_array().unwrap() {
                 assert_ne!(module["records"], 0, "{}: {} tests nothing", path.display(), module["name"]);
             }

@@ -444,7 +444,7 @@ fn tunnelled_connections_count_unless_the_outer_layer_is_asked_for() {
     assert_eq!(rows(&capture, ",layer=outer").len(), 0);
     assert_eq!(rows(&plain, ",layer=outer"), outside);
     let said = refusal(&plain, &["-m", &module("latency", ",layer=both")]);
-    assert!(said.contains("layer: must be"), "{said}");
+    assert!(said.contains("parameter `layer`"), "{said}");
     // Long inner packets, and 500 connections in one tunnel.
     let mut many = Vec::new();
     for port in 2000..2500 {

@@ -268,7 +268,7 @@ fn connections_over_ipv6_with_vlan_and_in_tunnels_count() {
     assert_eq!(rows(&tunnelled(&plain), ",layer=outer,all=true").len(), 0);
     assert_eq!(rows(&plain, ",layer=outer").len(), 1);
     let said = refusal(&plain, &["-m", &module("loss", ",layer=x")]);
-    assert!(said.contains("layer: must be"), "{said}");
+    assert!(said.contains("parameter `layer`"), "{said}");
 }
 
 #[test]
