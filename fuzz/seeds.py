@@ -5,6 +5,7 @@ The target `module` begins with the shipped modules instead: lab/fuzz copies the
 """
 
 import base64
+import hashlib
 import gzip
 import struct
 from pathlib import Path
@@ -357,6 +358,16 @@ def search_inputs():
     yield "without-a-match", search(bytes(range(1, 100)), b"weir", b"weird", b"trust")
 
 
+def stream_inputs():
+    """Steps of eight bytes each: segments of few connections, and of many."""
+    def steps(count, connections):
+        mixed = hashlib.sha256(bytes([connections])).digest()
+        return b"".join(hashlib.sha256(mixed + bytes([step])).digest()[:8] for step in range(count))
+
+    yield "few", steps(40, 2)
+    yield "many", steps(200, 32)
+
+
 def main():
     targets = {
         "capture": capture_inputs(),
@@ -366,6 +377,7 @@ def main():
         "filter": filter_inputs(),
         "handshake": handshake_inputs(),
         "search": search_inputs(),
+        "stream": stream_inputs(),
         "view": view_inputs(),
     }
     for target, inputs in targets.items():

@@ -267,7 +267,7 @@ fn the_report_is_one_page_that_loads_no_other_file() {
         let html =
             html.replace("http://www.w3.org/2000/svg", "").replace(r#"<link rel="icon" href="data:,">"#, "");
         for outside in
-            ["http:", "https:", "src=", "<link", "@import", "url(http", "<script src", "<iframe", "file:"]
+            ["http://", "https://", "src=", "<link", "@import", "url(http", "<script src", "<iframe", "file:"]
         {
             assert!(!html.contains(outside), "{outside} in the report of {capture}");
         }
