@@ -118,7 +118,7 @@ pub fn web() -> Result<PathBuf, LabError> {
             if begun < CONNECTIONS && open.len() < OPEN {
                 let is_tls = begun % 2 == 0;
                 let number = u32::try_from(begun).unwrap_or(0);
-                let server = (0xc612_0000 | number % 997, if is_tls { 443 } else { 80 });
+                let server = (0xc612_0000 | (number % 997), if is_tls { 443 } else { 80 });
                 let flow = Flow::between((0x0a00_0000 | number, 0x8000 | random.half_word()), server, false);
                 open.push(WebConnection { flow, is_tls, step: 0 });
                 begun += 1;

@@ -47,6 +47,7 @@ impl Bench {
     }
 
     /// Takes a segment of the connection with this number. `len` counts bytes that were not captured, too.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a segment")]
     fn segment(
         &mut self,
         connection: u16,

@@ -381,7 +381,7 @@ fn a_metered_loop_ends_at_the_limit_and_with_the_strikes_the_module() {
     assert_eq!(instance.begin(sweep, FuelSlice::UNLIMITED), CallStep::Done(0));
     assert!(instance.has_ended(), "two strikes");
     let limit = (FaultKind::Limit, During::StreamEvents);
-    assert_eq!(kinds(&instance), [limit.clone(), limit]);
+    assert_eq!(kinds(&instance), [limit, limit]);
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! The module `beacon` on generated packets and on real captures.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers of generated packets"
+)]
+
 use super::capture::{BEGIN, Capture, ETHERNET, SECOND, trace};
 use super::packet::{ACK, SYN};
 use super::scan::{Traffic, assert_proved, ethernet, ip, module, seed, v4};

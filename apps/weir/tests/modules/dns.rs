@@ -1,5 +1,11 @@
 //! Module dns: joined rows, their text, hostile messages, findings, and tshark's view of the shared traces.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::type_complexity,
+    reason = "small numbers of generated packets"
+)]
+
 mod captures;
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
@@ -389,9 +395,9 @@ fn damaged_messages_have_no_wrong_row() {
         bad(15, &[0]),
         bad(6, &name("only.one")),
         [
-            answer(1, "a.example", 1, &[good.clone()])[..7].to_vec(),
+            answer(1, "a.example", 1, std::slice::from_ref(&good))[..7].to_vec(),
             vec![9],
-            answer(1, "a.example", 1, &[good.clone()])[8..].to_vec(),
+            answer(1, "a.example", 1, std::slice::from_ref(&good))[8..].to_vec(),
             vec![255; 100],
         ]
         .concat(),

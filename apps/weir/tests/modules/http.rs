@@ -648,7 +648,7 @@ fn hostile_bytes_never_end_a_call() {
             let mut bytes = Vec::new();
             for _ in 0..random.word() % 30 {
                 bytes.extend_from_slice(PARTS[below(&mut random, 26)].as_bytes());
-                if random.word() % 10 == 0 {
+                if random.word().is_multiple_of(10) {
                     bytes.push(random.word().to_le_bytes()[0]);
                 }
             }
@@ -658,7 +658,7 @@ fn hostile_bytes_never_end_a_call() {
             let packet = c.packet(side, flags).payload(bytes);
             let mut frame = packet.ethernet();
             let wire_len = frame.len();
-            if random.word() % 8 == 0 {
+            if random.word().is_multiple_of(8) {
                 frame.truncate(54 + below(&mut random, 60));
             }
             let back = random.word() % 3_000_000;

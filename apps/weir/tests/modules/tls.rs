@@ -1,5 +1,7 @@
 //! The module `tls` on generated connections and on real captures.
 
+#![allow(clippy::type_complexity, reason = "tables of cases")]
+
 mod captures;
 mod messages;
 mod table;
@@ -577,7 +579,7 @@ fn random_damage_causes_no_fault_and_at_most_one_row() {
                 } else {
                     packet.to = client
                 }
-                if !packet.payload.is_empty() && random(state) % 4 == 0 {
+                if !packet.payload.is_empty() && random(state).is_multiple_of(4) {
                     let at = random(state) % packet.payload.len();
                     packet.payload[at] = u8::try_from(random(state) % 256).unwrap();
                 }

@@ -220,7 +220,7 @@ impl TcpStreams {
     /// The part of the memory for waiting bytes that a stream uses.
     pub(super) fn part_of(&self, slot: u32) -> usize {
         let hash = self.connections.get(slot as usize).map_or(0, |known| known.endpoints.flow_hash);
-        (hash >> (u64::BITS - PARTS.trailing_zeros())) as usize
+        usize::try_from(hash >> (u64::BITS - PARTS.trailing_zeros())).unwrap_or(0)
     }
 
     /// Processes an acknowledgement of a direction. If it covers a hole, the receiver has the bytes, and the capture lacks

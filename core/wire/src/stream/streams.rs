@@ -180,7 +180,7 @@ impl TcpStreams {
 
     #[inline(always)]
     fn set_of(&self, flow_hash: u64) -> usize {
-        (flow_hash >> self.shift) as usize
+        usize::try_from(flow_hash >> self.shift).unwrap_or(0)
     }
 
     /// Takes a segment. `read` gives its captured bytes, if they have to wait for earlier ones.
@@ -273,7 +273,7 @@ impl TcpStreams {
             // Without a handshake, a well-known port is that of the server.
             _ => {
                 let well_known = |port: u16| port < 1024;
-                !(well_known(segment.src_port) && !well_known(segment.dst_port))
+                !well_known(segment.src_port) || well_known(segment.dst_port)
             }
         };
         let source = (segment.src, segment.src_port);

@@ -172,7 +172,7 @@ impl InstanceStreams {
         let HostPhase::Batch { descriptors, mut mask, .. } = host.phase else { return };
         let mut read = 0;
         while mask != 0 {
-            let place = mask.trailing_zeros() * DESCRIPTOR_BYTES as u32;
+            let place = mask.trailing_zeros() << DESCRIPTOR_BYTES.trailing_zeros();
             mask &= mask - 1;
             let Some(descriptor) = packet_descriptor(host, descriptors.saturating_add(place)) else { return };
             if TcpSegment::may_have(descriptor, self.settings.layer) && self.is_wanted(descriptor) {

@@ -1,5 +1,7 @@
 //! The module `http` on real captures, where the oracle is tshark.
 
+#![allow(clippy::type_complexity, reason = "small numbers of generated packets")]
+
 use super::super::capture::{repository, sample, samples, trace};
 use super::super::weir::run_file;
 use super::{findings, module};
