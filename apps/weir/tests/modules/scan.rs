@@ -1,10 +1,6 @@
 //! The module `scan` on generated packets and on real captures.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "small numbers of generated packets"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "generated packets")]
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, trace};
 use super::noise::Random;
