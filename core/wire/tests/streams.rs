@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_units::{Bytes, Nanos, Timestamp};
 use weir_wire::stream::{
-    OverlapPolicy, TcpEndCause, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment, TcpStreamConfig,
-    TcpStreams,
+    OverlapPolicy, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment, TcpStreamConfig, TcpStreams,
 };
 
 const FIN: u8 = 1;
@@ -344,6 +343,29 @@ fn a_new_connection_with_the_same_ends_needs_an_answer_while_the_old_one_is_in_p
 }
 
 #[test]
+fn events_of_a_lost_call_do_not_go_to_the_next_packet() {
+    let mut bench = connected(config());
+    let segment = TcpSegment {
+        ts_ns: bench.now,
+        flow_hash: 0x1234_5678,
+        src: [0, 0xffff_0a00_0001],
+        dst: [0, 0xffff_0a00_0002],
+        src_port: 40_000,
+        dst_port: 80,
+        seq: CLIENT.wrapping_add(1),
+        flags: ACK,
+        captured: 4,
+        len: 4,
+        ..TcpSegment::default()
+    };
+    bench.streams.push(&segment, &mut |_, _, _| {});
+    assert_eq!(bench.streams.next(TcpReply::default()).map(|event| event.kind), Some(TcpEventKind::Open));
+    // The call traps here. The next packet has no segment that can be used, so it has no event.
+    bench.streams.begin_packet();
+    assert_eq!(bench.streams.next(TcpReply::default()), None);
+}
+
+#[test]
 fn urgent_data_stay_in_place() {
     let mut bench = connected(config());
     bench.segment(0, true, CLIENT.wrapping_add(1), SERVER + 1, ACK | 32, "a!b", 0);
@@ -565,7 +587,7 @@ proptest! {
         bench.streams.stop(Timestamp(bench.now));
         bench.take("");
         prop_assert!(bench.streams.is_idle());
-        let _: Option<TcpEndCause> = None;
+        prop_assert_eq!(bench.streams.waiting(), Bytes(0));
     }
 }
 

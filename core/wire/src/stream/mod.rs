@@ -20,6 +20,7 @@ pub use policy::UnknownOverlapPolicy;
 pub use segment::{NoSegment, StreamLayer, TcpSegment};
 pub use streams::{ReadPayload, TcpStreams};
 
+pub(crate) use weir_abi::stream::state;
 use weir_units::{Bytes, Nanos};
 
 /// The least number of streams of a table.
@@ -153,18 +154,8 @@ pub struct TcpEvent<'a> {
     pub bytes: TcpEventBytes<'a>,
     /// The addresses and ports.
     pub endpoints: TcpEndpoints,
-    /// Bits of [`state`].
+    /// Bits of [`state`](weir_abi::stream::state).
     pub state: u8,
-}
-
-/// Bits of [`TcpEvent::state`], as in the module interface.
-pub mod state {
-    /// The client's SYN was seen.
-    pub const SYN: u8 = 1;
-    /// The server's SYN was seen.
-    pub const SYN_ACK: u8 = 2;
-    /// Packets of both directions were seen.
-    pub const TWO_SIDED: u8 = 4;
 }
 
 /// The reply to an event: what the caller wants no more.

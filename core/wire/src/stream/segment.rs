@@ -12,6 +12,30 @@ pub enum StreamLayer {
     Outer,
 }
 
+impl StreamLayer {
+    /// Returns true if the fields about the innermost packet describe the layer of this packet.
+    #[inline(always)]
+    pub fn is_inside(self, descriptor: &Descriptor) -> bool {
+        self == Self::Inner && descriptor.tunnel != tunnel::NONE
+    }
+
+    /// Returns the flow hash of the layer.
+    #[inline(always)]
+    pub fn flow_hash(self, descriptor: &Descriptor) -> u64 {
+        if self.is_inside(descriptor) { descriptor.inner_flow_hash } else { descriptor.flow_hash }
+    }
+
+    /// Returns the ports of the layer, that of the source first.
+    #[inline(always)]
+    pub fn ports(self, descriptor: &Descriptor) -> [u16; 2] {
+        if self.is_inside(descriptor) {
+            [descriptor.inner_src_port, descriptor.inner_dst_port]
+        } else {
+            [descriptor.src_port, descriptor.dst_port]
+        }
+    }
+}
+
 /// Bits of [`TcpSegment::flags`].
 pub(super) mod tcp {
     pub(in super::super) const FIN: u8 = 1;
@@ -73,10 +97,7 @@ impl TcpSegment {
     /// nearly all packets.
     #[inline]
     pub fn may_have(descriptor: &Descriptor, layer: StreamLayer) -> bool {
-        let flags = match layer {
-            StreamLayer::Inner if descriptor.tunnel != tunnel::NONE => descriptor.inner_flags,
-            StreamLayer::Inner | StreamLayer::Outer => descriptor.flags,
-        };
+        let flags = if layer.is_inside(descriptor) { descriptor.inner_flags } else { descriptor.flags };
         flags & flag::TCP != 0
     }
 
@@ -91,17 +112,15 @@ impl TcpSegment {
         fetch: impl Fn(usize, &mut [u8]) -> bool,
     ) -> Result<Self, NoSegment> {
         let d = descriptor;
-        let is_inner = layer == StreamLayer::Inner && d.tunnel != tunnel::NONE;
+        let is_inner = layer.is_inside(d);
         let (flags, l3, l4, data, captured) = if is_inner {
             (d.inner_flags, d.inner_offset, d.inner_l4_offset, d.inner_payload_offset, d.inner_payload_len)
         } else {
             (d.flags, d.l3_offset, d.l4_offset, d.payload_offset, d.payload_len)
         };
-        let (flow_hash, ports, tcp_flags, tunnel) = if is_inner {
-            (d.inner_flow_hash, (d.inner_src_port, d.inner_dst_port), d.inner_tcp_flags, d.tunnel)
-        } else {
-            (d.flow_hash, (d.src_port, d.dst_port), d.tcp_flags, tunnel::NONE)
-        };
+        let (tcp_flags, tunnel) =
+            if is_inner { (d.inner_tcp_flags, d.tunnel) } else { (d.tcp_flags, tunnel::NONE) };
+        let [src_port, dst_port] = layer.ports(d);
         if flags & flag::TCP == 0 {
             return Err(NoSegment::NotTcp);
         }
@@ -137,11 +156,11 @@ impl TcpSegment {
         let scale = if tcp_flags & tcp::SYN == 0 { None } else { window_scale(l4 + 20, data, &fetch) };
         Ok(Self {
             ts_ns: d.ts_ns,
-            flow_hash,
+            flow_hash: layer.flow_hash(d),
             src,
             dst,
-            src_port: ports.0,
-            dst_port: ports.1,
+            src_port,
+            dst_port,
             seq: u32::from_be_bytes(bytes(&tcp, 4)),
             ack: u32::from_be_bytes(bytes(&tcp, 8)),
             flags: tcp_flags,

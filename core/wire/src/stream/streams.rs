@@ -183,12 +183,17 @@ impl TcpStreams {
         usize::try_from(flow_hash >> self.shift).unwrap_or(0)
     }
 
-    /// Takes a segment. `read` gives its captured bytes, if they have to wait for earlier ones.
-    pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
+    /// Begins a packet: discards the events that were not given, which belong to an earlier packet whose call was lost, or
+    /// to a walk that was aborted. The next walk finds its streams.
+    pub fn begin_packet(&mut self) {
         self.queue.clear();
         self.given = None;
-        // The events of a walk that was aborted do not belong to this packet. The next walk finds the streams.
         self.walk = None;
+    }
+
+    /// Takes the segment of a packet. `read` gives its captured bytes, if they have to wait for earlier ones.
+    pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
+        self.begin_packet();
         self.now = segment.ts_ns;
         let key = segment.flow_hash.max(1);
         let set = self.set_of(segment.flow_hash);

@@ -15,12 +15,12 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Linker};
 use weir_abi::stream::{EVENT_BYTES, TcpStreamEvent, cause, kind, reply};
-use weir_abi::{DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host, tunnel};
+use weir_abi::{DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host};
 use weir_admission::TcpSettings;
 use weir_units::Timestamp;
 use weir_wire::stream::{
-    StreamLayer, TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply,
-    TcpSegment, TcpStreamCounters, TcpStreams,
+    TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
+    TcpStreamCounters, TcpStreams,
 };
 use weir_wire::verify;
 
@@ -103,6 +103,8 @@ pub(crate) struct InstanceStreams {
     is_new_batch: bool,
     /// The guest address of that packet's data.
     data: u32,
+    /// A buffer for the packet whose checksum is verified.
+    packet: Vec<u8>,
     /// The number of events that the present call without a packet may still give.
     events_left: u32,
 }
@@ -123,6 +125,7 @@ impl InstanceStreams {
             current: 0,
             is_new_batch: false,
             data: 0,
+            packet: Vec::new(),
             events_left: 0,
         };
         Ok((streams, seen))
@@ -157,12 +160,7 @@ impl InstanceStreams {
     /// Returns false for a packet whose ports the module does not ask for.
     #[inline]
     fn is_wanted(&self, descriptor: &Descriptor) -> bool {
-        let is_inner = self.settings.layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
-        let ports = if is_inner {
-            [descriptor.inner_src_port, descriptor.inner_dst_port]
-        } else {
-            [descriptor.src_port, descriptor.dst_port]
-        };
+        let ports = self.settings.layer.ports(descriptor);
         self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
     }
 
@@ -176,9 +174,7 @@ impl InstanceStreams {
             mask &= mask - 1;
             let Some(descriptor) = packet_descriptor(host, descriptors.saturating_add(place)) else { return };
             if TcpSegment::may_have(descriptor, self.settings.layer) && self.is_wanted(descriptor) {
-                let is_inner = self.settings.layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
-                let hash = if is_inner { descriptor.inner_flow_hash } else { descriptor.flow_hash };
-                read ^= self.table.prepare(hash);
+                read ^= self.table.prepare(self.settings.layer.flow_hash(descriptor));
             }
         }
         std::hint::black_box(read);
@@ -187,6 +183,7 @@ impl InstanceStreams {
     /// Takes a packet whose events are given next.
     fn begin_packet(&mut self, host: &HostState, address: u32, descriptor: &Descriptor) {
         (self.current, self.data) = (address, 0);
+        self.table.begin_packet();
         if !self.is_wanted(descriptor) {
             return;
         }
@@ -201,8 +198,8 @@ impl InstanceStreams {
             Err(reason) => return self.table.count_unusable(reason),
         };
         if self.settings.checks_sums && segment.tunnel == 0 {
-            let mut packet = vec![0; descriptor.cap_len as usize];
-            if fetch(0, &mut packet) && verify(&packet, descriptor).is_err() {
+            self.packet.resize(descriptor.cap_len as usize, 0);
+            if fetch(0, &mut self.packet) && verify(&self.packet, descriptor).is_err() {
                 return self.table.count_bad_checksum();
             }
         }

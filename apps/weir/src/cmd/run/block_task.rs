@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use weir_abi::{BATCH_PACKETS, tunnel};
+use weir_abi::BATCH_PACKETS;
 use weir_datapath::clock::ClockReading;
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
@@ -40,9 +40,7 @@ impl FlowShares {
         let batches = block.batch_count();
         let mut masks = vec![0; batches.saturating_mul(usize::try_from(parts).unwrap_or(0))];
         for (i, descriptor) in block.descriptors().iter().enumerate() {
-            let is_inner = layer == StreamLayer::Inner && descriptor.tunnel != tunnel::NONE;
-            let hash = if is_inner { descriptor.inner_flow_hash } else { descriptor.flow_hash };
-            let share = hash >> (u64::BITS - SHARE_BITS);
+            let share = layer.flow_hash(descriptor) >> (u64::BITS - SHARE_BITS);
             let part = usize::try_from(share * parts / SHARES).unwrap_or(0);
             if let Some(mask) = masks.get_mut(part * batches + i / BATCH_PACKETS) {
                 *mask |= 1 << (i % BATCH_PACKETS);

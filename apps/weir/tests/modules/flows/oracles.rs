@@ -296,7 +296,7 @@ fn amounts_are_those_of_nfdump() {
     say(&format!("nfdump: {total} directions equal; different: {reasons:?}"));
 }
 
-/// What a connection had, by tshark.
+/// The facts about a connection, by tshark.
 #[derive(Default)]
 struct Seen {
     /// Flags of the packets of the two sides, lower end first.

@@ -37,7 +37,7 @@ fn attacks_in_real_captures_are_findings() {
     }
 }
 
-/// What tshark shows of a capture: requests and final responses by the ports of client and server.
+/// The requests and final responses that tshark shows of a capture, by the ports of client and server.
 #[derive(Default)]
 struct Oracle {
     requests: BTreeMap<String, i64>,
