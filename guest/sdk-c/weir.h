@@ -393,6 +393,37 @@ WEIR_IMPORT(aes_block) int32_t weir_host_aes_block(const struct weir_crypto *req
 #define WEIR_EACH(p, descriptors, mask) \
     for (uint64_t weir_left = (mask); weir_left != 0 && (((p) = (descriptors) + __builtin_ctzll(weir_left)), 1); weir_left &= weir_left - 1)
 
+/* ---- Reading ahead --------------------------------------------------------------------------------------------------- */
+
+/* A module whose table is larger than the processor's caches waits for memory at each packet. If it first reads the entries of a group of
+ * packets, these reads overlap:
+ *
+ *     const struct weir_packet *group = weir_new_group(p);
+ *     for (uint32_t i = 0; group != NULL && i < WEIR_GROUP; i++)
+ *         weir_read_ahead(&table[group[i].flow_hash >> SHIFT]);
+ */
+enum { WEIR_GROUP = 16 };
+
+/* Returns the first descriptor of a packet's group at the first packet of each group, else NULL. Some of the WEIR_GROUP descriptors may be
+ * those of earlier packets, or of packets that are not for this module. So take their flow hashes as hints, and leave their data alone. */
+static inline const struct weir_packet *weir_new_group(const struct weir_packet *p)
+{
+#ifdef __wasm__
+    static uintptr_t last;
+    const uintptr_t group = (uintptr_t)p & ~(uintptr_t)(sizeof *p * WEIR_GROUP - 1);
+    if (WEIR_LIKELY(group == last))
+        return NULL;
+    last = group;
+    return (const struct weir_packet *)group;
+#else
+    (void)p;
+    return NULL;
+#endif
+}
+
+/* Reads a byte of an entry, which brings its cache line near. */
+static inline void weir_read_ahead(const void *entry) { (void)*(const volatile uint8_t *)entry; }
+
 /* ---- Bounded loops ------------------------------------------------------------------------------------------------- */
 
 /* weir runs a module without a meter if it can bound each call in advance, and the bounds are within the limits. So every

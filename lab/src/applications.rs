@@ -14,7 +14,9 @@ const SEED: u64 = 23;
 const DNS_QUERIES: usize = 500_000;
 /// The number of web connections.
 const CONNECTIONS: usize = 20_000;
-/// The number of connections that are open at a time.
+/// The number of connections that are open at the end of [`open_connections`].
+const OPEN_CONNECTIONS: u32 = 1_000_000;
+/// The number of web connections that are open at a time.
 const OPEN: usize = 200;
 /// The bytes of a full segment.
 const SEGMENT: usize = 1400;
@@ -96,6 +98,27 @@ pub fn dns() -> Result<PathBuf, LabError> {
             message.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2]);
             message.push(u8::try_from(number % 256).unwrap_or(0));
             capture.packet(&mut flow, 0, true, &message)?;
+        }
+        Ok(())
+    })
+}
+
+/// The capture of connections that are all open at its end: a million handshakes, and a segment with data of each.
+pub fn open_connections() -> Result<PathBuf, LabError> {
+    make_if_missing("open.pcap", |capture, random| {
+        let flow = |number: u32| {
+            let client =
+                (0x0a00_0000 | number & 0xff_ffff, 0x8000 | u16::try_from(number % 0x7fff).unwrap_or(0));
+            Flow::between(client, (0xc612_0000 | number % 997, 443), false)
+        };
+        let mut flows: Vec<Flow> = (0..OPEN_CONNECTIONS).map(flow).collect();
+        let data: Vec<u8> = (0..64).map(|_| random.byte()).collect();
+        for (flags, from_server, data) in
+            [(SYN, false, &[][..]), (SYN | ACK, true, &[]), (ACK, false, &[]), (PSH | ACK, true, &data)]
+        {
+            for flow in &mut flows {
+                capture.packet(flow, flags, from_server, data)?;
+            }
         }
         Ok(())
     })

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_micros(500);
 /// The promised limit of a process's own memory in MB.
 const MEGABYTES_MAX: f64 = 200.0;
 /// The promised limit of all resident memory, with the mapped pages of the capture, in MB: 512 MiB.
-const RESIDENT_MEGABYTES_MAX: f64 = 536.870_912;
+pub(crate) const RESIDENT_MEGABYTES_MAX: f64 = 536.870_912;
 
 /// The table of the peak memory of all modules over four captures, with one thread and with two: a trace, the trace
 /// repeated ten times, the same compressed, and a large capture.
@@ -65,17 +65,17 @@ fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
 
 /// The peaks of a process in MB.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peak {
+pub(crate) struct Peak {
     /// The process's own memory.
-    own: f64,
+    pub(crate) own: f64,
     /// Pages of the capture, which the kernel can reclaim.
     file: f64,
     /// Both together.
-    all: f64,
+    pub(crate) all: f64,
 }
 
 /// Runs a command and returns the peaks of its memory.
-fn peak(command: &mut Command) -> Result<Peak, LabError> {
+pub(crate) fn peak(command: &mut Command) -> Result<Peak, LabError> {
     const MEGABYTES_PER_MEBIBYTE: f64 = 1.048_576;
     let description = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -2,13 +2,15 @@
 //! benchmark.
 
 use crate::criterion::{self, Criterion};
-use crate::error::LabError;
-use crate::native::{ProcessUsage, run_measured};
+use crate::error::{Context, LabError};
+use crate::memory::{self, Peak};
+use crate::module::append_manifest;
+use crate::native::{Compiler, ProcessUsage, compile_program, run_measured};
 use crate::run::weir_run;
 use crate::statistics::{Action, Sample, measure_values_in_turn};
 use crate::table::Table;
 use crate::{applications, paths};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FLOWS: &str = "weir run -m flows";
@@ -19,6 +21,13 @@ const DNS: &str = "weir run -m dns";
 const TSHARK_DNS: &str = "tshark -T fields, DNS";
 const WEB: &str = "weir run -m tls -m http";
 const TSHARK_WEB: &str = "tshark -T fields, TLS and HTTP";
+const STREAMS: &str = "weir run, a module that takes all bytes of streams";
+const PACKETS: &str = "weir run, a module that takes packets and does nothing";
+const COPY: &str = "a bare C loop that copies the payload of segments";
+const WALK: &str = "the same loop without the copy";
+
+/// A module that takes the events of streams and does nothing with them, and one that takes packets.
+const TAKERS: [(&str, &str); 2] = [("weir_stream", "[tcp]\nstreams = 65536\n"), ("weir_packet", "")];
 
 /// The packets of the capture of the Internet mix, in millions.
 const MIXED_MILLIONS: f64 = 5.0;
@@ -37,6 +46,9 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     weir(DEFAULT, mixed, &[])?;
     weir(DNS, &dns, &["dns"])?;
     weir(WEB, &web, &["tls", "http"])?;
+    let [streams, packets] = takers()?;
+    weir(STREAMS, &web, &[&streams])?;
+    weir(PACKETS, &web, &[&packets])?;
     let folder = paths::scratch().join("nfcapd");
     std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
     let mut rival = |name, program: &str, arguments: &[&std::ffi::OsStr]| {
@@ -71,6 +83,15 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     let arguments = fields(&web, "http or tls.handshake", &names);
     rival(TSHARK_WEB, "tshark", &arguments.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 
+    if let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) {
+        let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
+        for (name, options) in [(COPY, &["populate", "copy"][..]), (WALK, &["populate"])] {
+            let mut command = Command::new(&limit);
+            command.arg(&web).args(options);
+            programs.push((name, command));
+        }
+    }
+
     let names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
     let mut actions: Vec<Action<'_, ProcessUsage>> = Vec::new();
     for (_, command) in &mut programs {
@@ -86,6 +107,9 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     let find = |name: &str| seconds.get(names.iter().position(|found| *found == name)?);
     let ratio = |a: &str, b: &str| Some(find(a)?.ratio_to(find(b)?).median());
     let flows = [ratio(FLOWS, NFPCAPD), ratio(FLOWS, SOFTFLOWD)].into_iter().flatten().reduce(f64::max);
+    let more = |a: &str, b: &str| Some(find(a)?.median() - find(b)?.median());
+    let delivery = more(STREAMS, PACKETS).zip(more(COPY, WALK));
+    let Peak { all: open, .. } = memory::peak(&mut weir_run(&applications::open_connections()?, 1)?)?;
     let criteria: Vec<Criterion> = [
         flows.map(|ratio| Criterion::at_most("flows ÷ the faster of nfpcapd and softflowd", ratio, 0.5, "")),
         ratio(DNS, TSHARK_DNS).map(|ratio| Criterion::at_most("dns ÷ tshark", ratio, 0.1, "")),
@@ -94,12 +118,42 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
             let rate = MIXED_MILLIONS / seconds.median();
             Criterion::at_least("default modules, million packets/s on one core", rate, 3.0, "")
         }),
+        delivery.map(|(delivery, copy)| {
+            let ratio = delivery / copy;
+            Criterion::at_most("bytes of streams in order ÷ one copy of the same bytes", ratio, 1.5, "")
+        }),
+        Some(Criterion::at_most(
+            "default modules, resident memory with a million open connections, MB",
+            open,
+            memory::RESIDENT_MEGABYTES_MAX,
+            "",
+        )),
     ]
     .into_iter()
     .flatten()
     .collect();
     Ok(format!(
-        "Processor time in user mode and in the kernel of whole runs, with the first rows of each stream as tables; medians of {rounds} interleaved runs. The captures are generated: 5 million packets of the Internet mix in 10,000 flows; 20,000 connections that carry HTTP and TLS; a million DNS messages. Tools that are not installed are left out.\n\n{}\n{costs}",
+        "Processor time in user mode and in the kernel of whole runs, with the first rows of each stream as tables; medians of {rounds} interleaved runs. The captures are generated: 5 million packets of the Internet mix in 10,000 flows; 20,000 connections that carry HTTP and TLS; a million DNS messages; a million connections that are open at the end. Bytes of streams: the time of a module that takes all of them, less that of a module that takes packets, beside a copy, less the loop around it; all on the web capture. Tools that are not installed are left out.\n\n{}\n{costs}",
         criterion::table(&criteria)
     ))
+}
+
+/// The paths of the modules of [`TAKERS`], which are written here.
+fn takers() -> Result<[String; 2], LabError> {
+    let mut paths = [String::new(), String::new()];
+    for (path, (entry, table)) in paths.iter_mut().zip(TAKERS) {
+        let name = entry.replace('_', "-");
+        let text = format!(
+            "(module (memory (export \"memory\") 1) (func (export \"{entry}\") (param i32) (result i32) (i32.const 0)))"
+        );
+        let mut wasm = wat::parse_str(text).context(&name)?;
+        let manifest = format!(
+            "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'takes events'\nmemory = '64 KiB'\n{table}"
+        );
+        append_manifest(&mut wasm, &manifest);
+        let file: PathBuf = paths::scratch().join(format!("{name}.wasm"));
+        std::fs::write(&file, wasm).map_err(LabError::file(&file))?;
+        *path = file.display().to_string();
+    }
+    Ok(paths)
 }

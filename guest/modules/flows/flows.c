@@ -468,8 +468,23 @@ static __attribute__((noinline)) void count_other(const struct weir_packet *p)
     count(q, q->flow_hash);
 }
 
+/* Reads the sets of a group of packets ahead, and then their flows. */
+static __attribute__((noinline)) void read_group_ahead(const struct weir_packet *group)
+{
+    for (uint32_t i = 0; i < WEIR_GROUP; i++)
+        weir_read_ahead(&sets[first_set(group[i].flow_hash)]);
+    for (uint32_t i = 0; i < WEIR_GROUP; i++) {
+        const struct set *set = &sets[first_set(group[i].flow_hash)];
+        const uint32_t ways = ways_with(set, tag_of(group[i].flow_hash)) | 1 << (WAYS - 1);
+        weir_read_ahead(&flows[set->entries[__builtin_ctz(ways)]]);
+    }
+}
+
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
+    const struct weir_packet *group = weir_new_group(p);
+    if (WEIR_UNLIKELY(group != NULL))
+        read_group_ahead(group);
     const uint8_t tag = tag_of(p->flow_hash);
     const struct set *set = &sets[first_set(p->flow_hash)];
     uint32_t ways = ways_with(set, tag);

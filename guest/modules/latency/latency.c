@@ -607,8 +607,24 @@ static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
         packet(q, (uint32_t)(q->flow_hash >> set_shift));
 }
 
+/* Reads the sets of a group of packets ahead, and then their connections. */
+static __attribute__((noinline)) void read_group_ahead(const struct weir_packet *group)
+{
+    for (uint32_t i = 0; i < WEIR_GROUP; i++)
+        weir_read_ahead(&sets[group[i].flow_hash >> set_shift]);
+    for (uint32_t i = 0; i < WEIR_GROUP; i++) {
+        const struct set *set = &sets[group[i].flow_hash >> set_shift];
+        const uint32_t way = find(set, group[i].flow_hash);
+        if (way < WAYS)
+            weir_read_ahead(entry_of(set, way));
+    }
+}
+
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
+    const struct weir_packet *group = weir_new_group(p);
+    if (WEIR_UNLIKELY(group != NULL))
+        read_group_ahead(group);
     if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
         tunnelled(p);
     else if ((p->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))

@@ -5,6 +5,7 @@ use super::pending::Pending;
 
 /// One direction of a stream.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct StreamDirection {
     /// The number of bytes that were given or are missing: the offset of the next byte.
     pub(super) offset: u64,
@@ -68,15 +69,11 @@ pub(super) enum Rank {
     Active,
 }
 
-/// One stream.
+/// One stream. Its first cache line is all that packets of ignored streams need.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct StreamState {
     pub(super) endpoints: TcpEndpoints,
-    /// The direction from the client, and the one from the server.
-    pub(super) directions: [StreamDirection; 2],
-    /// The sequence number of a SYN that may open a new connection; valid if `has_candidate`.
-    pub(super) candidate: u32,
-    pub(super) has_candidate: bool,
     /// Bits of [`state`](super::state).
     pub(super) state: u8,
     /// True once the first event was given.
@@ -85,7 +82,14 @@ pub(super) struct StreamState {
     pub(super) is_closed: bool,
     /// True once bytes of either direction were seen.
     pub(super) has_bytes: bool,
+    pub(super) has_candidate: bool,
+    /// The sequence number of a SYN that may open a new connection; valid if `has_candidate`.
+    pub(super) candidate: u32,
+    /// The direction from the client, and the one from the server.
+    pub(super) directions: [StreamDirection; 2],
 }
+
+const _: () = assert!(std::mem::offset_of!(StreamState, candidate) <= 64 && size_of::<StreamState>() <= 192);
 
 impl StreamState {
     /// Returns the class of the stream.

@@ -133,11 +133,18 @@ impl TcpSegment {
         let is_v6 = flags & flag::IPV6 != 0;
         let (l3, l4, data) = (usize::from(l3), usize::from(l4), usize::from(data));
         let mut ip = [0_u8; 40];
-        let ip_len = if is_v6 { 40 } else { 20 };
-        let header = ip.get_mut(..ip_len).ok_or(NoSegment::NotTcp)?;
         let mut tcp = [0_u8; 20];
-        if !fetch(l3, header) || !fetch(l4, &mut tcp) {
-            return Err(NoSegment::NotTcp);
+        // Headers that adjoin, as those of most packets do, are read at once.
+        if !is_v6 && l4 == l3 + 20 {
+            if !fetch(l3, &mut ip) {
+                return Err(NoSegment::NotTcp);
+            }
+            tcp = bytes(&ip, 20);
+        } else {
+            let header = ip.get_mut(..if is_v6 { 40 } else { 20 }).unwrap_or_default();
+            if !fetch(l3, header) || !fetch(l4, &mut tcp) {
+                return Err(NoSegment::NotTcp);
+            }
         }
         let headers = data.saturating_sub(l3);
         let to_the_end = (d.wire_len as usize).saturating_sub(data);

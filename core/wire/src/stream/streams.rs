@@ -29,11 +29,20 @@ pub(super) const fn bytes_of_stream(conflicts: bool) -> u64 {
 
 /// A set of streams: keys and ranks together, so that a packet reads few cache lines.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
 struct StreamSet {
     /// The flow hash of each stream; 0 for a free place.
     keys: [u64; WAYS],
     /// The class of each stream, above the time of its last packet in ns. The least one is evicted first.
     ranks: [u64; WAYS],
+}
+
+impl StreamSet {
+    /// Returns the places of streams with this key, as bits. The function has no branches: they could not be predicted.
+    #[inline(always)]
+    fn ways_of(&self, key: u64) -> u32 {
+        self.keys.iter().rev().fold(0, |ways, known| ways << 1 | u32::from(*known == key))
+    }
 }
 
 /// Returns the rank of a stream of this class and time.
@@ -167,15 +176,22 @@ impl TcpStreams {
         self.queue.is_empty() && self.walk.is_none()
     }
 
-    /// Reads the entries of a packet's stream ahead, so that the reads for several packets overlap. The result depends on
-    /// them, and has no other meaning.
+    /// Reads the set of a packet's stream ahead, so that the reads for several packets overlap. The result depends on the
+    /// memory that was read, and has no other meaning.
     #[inline]
-    pub fn prepare(&self, flow_hash: u64) -> u64 {
-        let (set, key) = (self.set_of(flow_hash), flow_hash.max(1));
-        let Some(StreamSet { keys, ranks }) = self.sets.get(set) else { return 0 };
-        let way = keys.iter().position(|known| *known == key).unwrap_or(0);
-        let known = self.connections.get(set * WAYS + way);
-        known.map_or(0, |known| known.endpoints.first_ns ^ u64::from(known.directions[1].next)) ^ ranks[0]
+    pub fn read_set_ahead(&self, flow_hash: u64) -> u64 {
+        self.sets.get(self.set_of(flow_hash)).map_or(0, |set| set.keys[0] ^ set.ranks[0])
+    }
+
+    /// Reads a packet's stream ahead, after its set. The result is as that of [`read_set_ahead`](Self::read_set_ahead).
+    #[inline]
+    pub fn read_stream_ahead(&self, flow_hash: u64) -> u64 {
+        let (index, key) = (self.set_of(flow_hash), flow_hash.max(1));
+        let Some(set) = self.sets.get(index) else { return 0 };
+        let way = (set.ways_of(key) | 1 << (WAYS - 1)).trailing_zeros() as usize;
+        let known = self.connections.get(index * WAYS + way);
+        // The first cache line of a stream is enough for those that the module ignores, which most are.
+        known.map_or(0, |known| known.endpoints.first_ns)
     }
 
     #[inline(always)]
@@ -185,8 +201,11 @@ impl TcpStreams {
 
     /// Begins a packet: discards the events that were not given, which belong to an earlier packet whose call was lost, or
     /// to a walk that was aborted. The next walk finds its streams.
+    #[inline]
     pub fn begin_packet(&mut self) {
-        self.queue.clear();
+        if !self.queue.is_empty() {
+            self.queue.clear();
+        }
         self.given = None;
         self.walk = None;
     }
@@ -222,12 +241,10 @@ impl TcpStreams {
     /// Finds the stream of a segment, and the segment's direction.
     #[inline]
     fn find(&self, set: usize, key: u64, segment: &TcpSegment) -> Option<(u32, u8)> {
-        let keys = &self.sets.get(set)?.keys;
-        for (way, known) in keys.iter().enumerate() {
-            if *known != key {
-                continue;
-            }
-            let slot = set * WAYS + way;
+        let mut ways = self.sets.get(set)?.ways_of(key);
+        while ways != 0 {
+            let slot = set * WAYS + ways.trailing_zeros() as usize;
+            ways &= ways - 1;
             let ends = &self.connections.get(slot)?.endpoints;
             let client = (ends.client, ends.client_port);
             let server = (ends.server, ends.server_port);
@@ -506,7 +523,13 @@ impl TcpStreams {
     }
 
     /// Returns the next event. `reply` is the reply to the event before.
+    #[inline]
     pub fn next(&mut self, reply: TcpReply) -> Option<TcpEvent<'_>> {
+        // After most packets, nothing is left.
+        if self.given.is_none() && self.is_idle() { None } else { self.next_queued(reply) }
+    }
+
+    fn next_queued(&mut self, reply: TcpReply) -> Option<TcpEvent<'_>> {
         if (reply.skip || reply.ignore)
             && let Some((slot, direction, is_departed)) = self.given
         {

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Linker};
 use weir_abi::stream::{EVENT_BYTES, TcpStreamEvent, cause, kind, reply};
-use weir_abi::{DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host};
+use weir_abi::{BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host};
 use weir_admission::TcpSettings;
 use weir_units::Timestamp;
 use weir_wire::stream::{
@@ -101,6 +101,10 @@ pub(crate) struct InstanceStreams {
     current: u32,
     /// True before the first packet of a batch.
     is_new_batch: bool,
+    /// The guest address of the batch's descriptors.
+    batch: u32,
+    /// The packets of the batch that may have a segment whose ports the module asks for.
+    wanted: u64,
     /// The guest address of that packet's data.
     data: u32,
     /// A buffer for the packet whose checksum is verified.
@@ -124,6 +128,8 @@ impl InstanceStreams {
             window,
             current: 0,
             is_new_batch: false,
+            batch: 0,
+            wanted: 0,
             data: 0,
             packet: Vec::new(),
             events_left: 0,
@@ -164,29 +170,53 @@ impl InstanceStreams {
         self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
     }
 
-    /// Reads the entries of the streams of a batch's packets ahead.
+    /// Begins a batch: finds the packets that may have a segment, and reads their headers and the entries of their streams
+    /// ahead, so that these reads overlap.
     #[inline(never)]
-    fn prepare_batch(&self, host: &HostState) {
+    fn begin_batch(&mut self, host: &HostState) {
+        self.is_new_batch = false;
+        (self.batch, self.wanted) = (0, 0);
         let HostPhase::Batch { descriptors, mut mask, .. } = host.phase else { return };
-        let mut read = 0;
+        self.batch = descriptors;
+        let mut hashes = [0; BATCH_PACKETS];
+        let (mut count, mut read) = (0, 0);
         while mask != 0 {
-            let place = mask.trailing_zeros() << DESCRIPTOR_BYTES.trailing_zeros();
+            let index = mask.trailing_zeros();
             mask &= mask - 1;
-            let Some(descriptor) = packet_descriptor(host, descriptors.saturating_add(place)) else { return };
-            if TcpSegment::may_have(descriptor, self.settings.layer) && self.is_wanted(descriptor) {
-                read ^= self.table.prepare(self.settings.layer.flow_hash(descriptor));
+            let address = descriptors.saturating_add(index << DESCRIPTOR_BYTES.trailing_zeros());
+            let Some(descriptor) = packet_descriptor(host, address) else { return };
+            if !TcpSegment::may_have(descriptor, self.settings.layer) || !self.is_wanted(descriptor) {
+                continue;
             }
+            self.wanted |= 1 << index;
+            let hash = self.settings.layer.flow_hash(descriptor);
+            if let Some(free) = hashes.get_mut(count) {
+                *free = hash;
+                count += 1;
+            }
+            let mut byte = [0];
+            let header = descriptor.data.saturating_add(descriptor.l4_offset.into());
+            read ^= self.table.read_set_ahead(hash) ^ u64::from(read_packet(host, header, &mut byte));
+            read ^= u64::from(byte[0]);
+        }
+        for hash in hashes.get(..count).unwrap_or_default() {
+            read ^= self.table.read_stream_ahead(*hash);
         }
         std::hint::black_box(read);
+    }
+
+    /// Returns false for a packet of the batch that has no events, because it has no segment or no port that the module
+    /// asks for.
+    #[inline]
+    fn may_have_events(&self, address: u32) -> bool {
+        let index = address.wrapping_sub(self.batch) >> DESCRIPTOR_BYTES.trailing_zeros();
+        self.wanted.checked_shr(index).is_some_and(|wanted| wanted & 1 != 0)
     }
 
     /// Takes a packet whose events are given next.
     fn begin_packet(&mut self, host: &HostState, address: u32, descriptor: &Descriptor) {
         (self.current, self.data) = (address, 0);
         self.table.begin_packet();
-        if !self.is_wanted(descriptor) {
-            return;
-        }
         let data = descriptor.data;
         let place = |at: usize| data.checked_add(u32::try_from(at).ok()?);
         let fetch = |at: usize, out: &mut [u8]| {
@@ -305,13 +335,15 @@ fn next_event(host: &mut HostState, packet: u32, given: i32) -> Result<i32, Faul
         return Err(FaultKind::TimeOverrun);
     }
     let Some(mut streams) = host.streams.take() else { return Ok(0) };
-    if packet != 0
-        && packet != streams.current
-        && let Some(descriptor) = packet_descriptor(host, packet)
-    {
-        if std::mem::take(&mut streams.is_new_batch) {
-            streams.prepare_batch(host);
+    if packet != 0 && packet != streams.current {
+        if streams.is_new_batch {
+            streams.begin_batch(host);
         }
+        let descriptor = packet_descriptor(host, packet).filter(|_| streams.may_have_events(packet));
+        let Some(descriptor) = descriptor else {
+            host.streams = Some(streams);
+            return Ok(0);
+        };
         streams.begin_packet(host, packet, descriptor);
     }
     let given = TcpReply { skip: given & reply::SKIP != 0, ignore: given & reply::IGNORE != 0 };
