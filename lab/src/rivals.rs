@@ -148,7 +148,7 @@ fn takers() -> Result<[String; 2], LabError> {
         );
         let mut wasm = wat::parse_str(text).context(&name)?;
         let manifest = format!(
-            "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'takes events'\nmemory = '64 KiB'\n{table}"
+            "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'takes events'\nmemory = '32 MiB'\n{table}"
         );
         append_manifest(&mut wasm, &manifest);
         let file: PathBuf = paths::scratch().join(format!("{name}.wasm"));
