@@ -5,26 +5,15 @@ mod several;
 use crate::run;
 use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
 use crate::run::process::{counts, module as module_of, number, without_times};
+use crate::run::traces::Trace;
 use crate::run::{contents, files_below, outside, rows_below, run, run_with, traces};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Returns the lines of the index: the file, and its counts of packets, TCP, UDP, IPv6 and SYN.
-fn index(traces: &Path) -> Vec<(String, PathBuf, [u64; 5])> {
-    let text = fs::read_to_string(traces.join("index.csv")).unwrap();
-    let line = |line: &str| {
-        let fields: Vec<&str> = line.split(',').collect();
-        let number = |i: usize| fields[i].parse().unwrap();
-        let counts = [number(1), number(4), number(5), number(6), number(7)];
-        (fields[0].to_owned(), traces.join(fields[0]), counts)
-    };
-    text.lines().skip(1).map(line).collect()
-}
 
 /// Files with wrong counts in the index: the right counts, and the evidence.
 const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[(
@@ -48,14 +37,11 @@ fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn counts_of_every_shared_capture_match_its_index() {
-    let Some(traces) = traces() else { return };
-    let index = index(&traces);
-    assert!(index.len() > 400);
-    in_parallel(&index, |(name, path, indexed)| {
-        let path = path.to_str().unwrap();
+fn counts_of_traces_match_their_index() {
+    in_parallel(&traces::compared(), |trace| {
+        let (name, path) = (&trace.name, trace.path.to_str().unwrap());
         let ended = run(["run", "-r", path, "--json", "--jobs", "2"]);
-        if name.starts_with("robustness/") && !ended.status.success() {
+        if trace.is_damaged() && !ended.status.success() {
             let reasons = ["link type", "is not a capture", "version", "is empty", "ends inside its header"];
             let ended = ended.fails(1, &[path]);
             assert!(reasons.iter().any(|reason| ended.stderr.contains(reason)), "{}", ended.stderr);
@@ -66,9 +52,9 @@ fn counts_of_every_shared_capture_match_its_index() {
             assert_eq!(number(module, "faults"), 0, "{name}: {module:#}");
             assert_eq!(module["packets"], document["capture"]["packets"], "{name}: {module:#}");
         }
-        if !name.starts_with("robustness/") {
+        if !trace.is_damaged() {
             let known = INDEX_IS_WRONG.iter().find(|(file, _, _)| file == name);
-            assert_eq!(counts(&document), known.map_or(*indexed, |(_, right, _)| *right), "{name}");
+            assert_eq!(counts(&document), known.map_or(trace.counts, |(_, right, _)| *right), "{name}");
             assert_eq!(document["capture"]["truncated"], false, "{name}");
         }
     });
@@ -76,7 +62,7 @@ fn counts_of_every_shared_capture_match_its_index() {
 
 /// Compares with tcpdump, which reads the files and compiles the filters itself.
 #[test]
-fn filters_select_the_same_packets_as_tcpdump() {
+fn filters_select_the_same_packets_of_traces_as_tcpdump() {
     const FILTERS: &[&str] = &[
         "tcp[tcpflags] & tcp-syn != 0",
         "udp port 53 or icmp6",
@@ -85,17 +71,16 @@ fn filters_select_the_same_packets_as_tcpdump() {
         "ip[8] > 60 and not src net 10.0.0.0/8",
         "ip6 proto 6 or (ip and ip[6:2] & 0x3fff != 0)",
     ];
-    let Some(traces) = traces() else { return };
-    if !outside::has("tcpdump") {
+    let traces = traces::compared();
+    if traces.is_empty() || !outside::has("tcpdump") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let look = run::module::write(folder.path(), "look", &run::module::answering("(i32.const 0)"));
-    let index = index(&traces);
     let pairs: Vec<_> =
-        index.iter().flat_map(|line| FILTERS.iter().map(move |filter| (line, filter))).collect();
+        traces.iter().flat_map(|trace| FILTERS.iter().map(move |filter| (trace, filter))).collect();
     let (compared, selected_any) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    in_parallel(&pairs, |((name, path, _), filter)| {
+    in_parallel(&pairs, |(Trace { name, path, .. }, filter)| {
         let module = look.to_str().unwrap();
         let ended = run(["run", "-r", path.to_str().unwrap(), "-m", module, "--json", "-j", "1", filter]);
         let mut tcpdump = Command::new("tcpdump");
@@ -134,7 +119,7 @@ fn plain_gzip_zstd_and_a_pipe_give_the_same_results() {
     let own = folder.path().join("own.pcap");
     fs::write(&own, pcap(&traffic(50_000))).unwrap();
     let mut captures = vec![run::sample(), own];
-    captures.extend(traces().map(|traces| traces.join("tcp/alexa-app.pcapng")));
+    captures.extend(traces::folder().map(|traces| traces.join("tcp/alexa-app.pcapng")));
     for capture in captures {
         let of = |how: &str, file: &Path, input: Option<&[u8]>| {
             let out = folder.path().join(how);
@@ -479,9 +464,9 @@ fn both_byte_orders_and_both_time_units_are_read() {
 
 #[test]
 fn the_index_lists_all_files_of_the_folder() {
-    let Some(traces) = traces() else { return };
-    let known: Vec<String> = index(&traces).into_iter().map(|(name, _, _)| name).collect();
-    let captures = files_below(&traces).into_iter().map(|(name, _)| name);
+    let Some(folder) = traces::folder() else { return };
+    let known: Vec<String> = traces::index(&folder).into_iter().map(|trace| trace.name).collect();
+    let captures = files_below(&folder).into_iter().map(|(name, _)| name);
     let unknown: Vec<String> =
         captures.filter(|name| name.contains(".pcap") && !known.contains(name)).collect();
     assert_eq!(unknown, Vec::<String>::new());

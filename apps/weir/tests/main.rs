@@ -28,4 +28,5 @@ mod rows;
 mod run;
 mod shapes;
 mod tables;
+mod tcp_streams;
 mod trust;

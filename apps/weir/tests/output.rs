@@ -307,7 +307,7 @@ fn the_written_capture_has_the_packets_of_the_one_read() {
     assert!(read_pcap(&fs::read(&pcap).unwrap()) == traffic(3_000));
     bench.run(&["-m", "port-count", "-w", &pcapng]).succeeds();
     let mut captures = vec![run::sample()];
-    if let Some(traces) = traces() {
+    if let Some(traces) = traces::folder() {
         let some = ["formats/linktype-sll.pcap", "encap/vlan-mixed.pcap"];
         captures.extend(some.iter().map(|name| traces.join(name)));
     }

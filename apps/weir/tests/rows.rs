@@ -408,7 +408,7 @@ fn the_summary_document_fits_its_published_schema() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let faulty = write(folder.path(), "faulty", &at_packet(10, "(unreachable)")).to_str().unwrap().to_owned();
     let (out, report, summary) = (at("out"), at("report.html"), at("summary.json"));
-    let arguments = ["run", "-r", &capture, "-m", &faulty, "-m", "arm", "-m", "rtt", "--out", &out];
+    let arguments = ["run", "-r", &capture, "-m", &faulty, "-m", "arm", "-m", "http", "--out", &out];
     let more = ["--report", &report, "--summary", &summary, "-w", &at("all.pcapng"), "udp"];
     run(arguments.iter().chain(&more)).succeeds();
     let document: Value = serde_json::from_slice(&fs::read(&summary).unwrap()).unwrap();

@@ -12,7 +12,8 @@ use weir_wire::stream::{OverlapPolicy, StreamLayer, TCP_STREAMS_MAX, TCP_STREAMS
 const STREAMS_DEFAULT: u32 = 65_536;
 /// The memory for waiting bytes if the manifest states none, and its limits.
 const BUFFER_DEFAULT: Bytes = Bytes(4 << 20);
-const BUFFER_MIN: Bytes = Bytes(64 << 10);
+/// A 64th of it is for streams of one range of flow hashes. That is room for two full segments of Ethernet.
+const BUFFER_MIN: Bytes = Bytes(256 << 10);
 const BUFFER_MAX: Bytes = Bytes(512 << 20);
 /// The time after which a stream without packets ends, if the manifest states none.
 const IDLE_DEFAULT: Nanos = Nanos(300 * Nanos::SECOND.0);
@@ -227,7 +228,7 @@ const STREAMS: Key<u32> = Key {
 
 const BUFFER: Key<Bytes> = Key {
     at: "tcp.buffer",
-    wanted: "an amount from 64 KiB to 512 MiB, such as \"4 MiB\"",
+    wanted: "an amount from 256 KiB to 512 MiB, such as \"4 MiB\"",
     ty: ParameterType::U64,
     read: |value| amount(value).filter(|bytes| (BUFFER_MIN..=BUFFER_MAX).contains(bytes)),
 };

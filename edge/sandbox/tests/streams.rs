@@ -624,7 +624,7 @@ fn only_consistent_modules_with_valid_settings_are_admitted() {
     }
     for (key, values) in [
         ("streams", ["255", "4194305", "-1", "'many'", "true", "{ parameter = 'text' }"].as_slice()),
-        ("buffer", &["'63 KiB'", "'513 MiB'", "true", "[1]", "{ parameter = 'none' }"]),
+        ("buffer", &["'255 KiB'", "'513 MiB'", "true", "[1]", "{ parameter = 'none' }"]),
         ("first", &["0", "'0 B'", "false", "'x'", "{ parameter = 'rate' }"]),
         ("idle", &["'999ms'", "5", "'x'", "{ parameter = 'size' }"]),
         ("overlap", &["'solaris'", "1", "''", "{ parameter = 'size' }"]),

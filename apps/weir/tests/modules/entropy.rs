@@ -219,7 +219,7 @@ fn bounds_hold_where_the_table_is_too_small_and_for_broken_packets() {
 }
 
 #[test]
-fn entropies_of_all_traces_are_within_their_bounds() {
+fn entropies_of_traces_are_within_their_bounds() {
     let mut sum = Compared::default();
     each_trace(|path, capture| {
         for (parameters, interval) in

@@ -3,7 +3,7 @@
 
 mod arm;
 mod beacon;
-mod capture;
+pub(crate) mod capture;
 mod dns;
 mod dscp_mark;
 mod entropy;
@@ -16,7 +16,7 @@ mod loss;
 mod lrd;
 mod manifests;
 mod noise;
-mod packet;
+pub(crate) mod packet;
 mod parsed_packet;
 mod payload_match;
 mod port_count;

@@ -4,6 +4,7 @@ use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, 
 use super::noise::Random;
 use super::packet::{ACK, Packet, SYN};
 use super::weir::{Row, Run, run, run_file, start_failure};
+use crate::run::traces;
 use exact::{Counts, Interval, count};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -642,28 +643,15 @@ fn heavy_keys_of_random_captures_are_found() {
     assert!(recall >= 0.95 && precision >= 0.95, "recall {recall}, precision {precision}");
 }
 
-fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            all_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng") {
-            files.push(path);
-        }
-    }
-}
-
-/// Calls `each` with the path and the content of each shared trace that is a pcap file, or that editcap makes one of, with a
+/// Calls `each` with the path and the content of the sample and of each compared trace that is a pcap file, or that editcap makes one of, with a
 /// link type and a version that weir reads. Returns how many there were.
 pub fn each_trace(mut each: impl FnMut(&Path, &Capture)) -> usize {
     const LINK_TYPES: [u32; 10] = [0, 1, 12, 14, 101, 108, 113, 228, 229, 276];
-    let mut files = vec![sample()];
-    all_files(&repository().join("../shared/traces"), &mut files);
-    if files.len() == 1 {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: there is no ../shared/traces");
-    }
+    let has_format = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
+    };
+    let traces = traces::compared().into_iter().map(|trace| trace.path).filter(has_format);
+    let files = std::iter::once(sample()).chain(traces);
     let folder = tempfile::tempdir().unwrap();
     let mut left_out = Vec::new();
     let mut compared = 0;
@@ -709,7 +697,7 @@ pub fn each_trace(mut each: impl FnMut(&Path, &Capture)) -> usize {
 }
 
 #[test]
-fn counts_of_all_traces_are_within_their_bounds() {
+fn counts_of_traces_are_within_their_bounds() {
     let mut sum = Compared::default();
     each_trace(|path, capture| {
         for (parameters, interval) in

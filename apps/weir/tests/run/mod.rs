@@ -6,10 +6,10 @@ pub mod net;
 pub mod outside;
 pub mod packets;
 pub mod process;
+pub mod traces;
 
 pub use process::{run, run_with, weir};
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Returns the folder of the repository.
@@ -23,16 +23,6 @@ pub fn root() -> PathBuf {
 /// Returns the sample capture of the repository, with packets of real TCP/IP stacks.
 pub fn sample() -> PathBuf {
     root().join("lab/sample/sample.pcap")
-}
-
-/// Returns the folder of captures beside the repository; `None` if it does not exist.
-pub fn traces() -> Option<PathBuf> {
-    let path = root().join("../shared/traces");
-    let found = path.join("index.csv").is_file();
-    if !found {
-        let _ = writeln!(std::io::stderr(), "skipped: there are no captures in ../shared/traces");
-    }
-    found.then_some(path)
 }
 
 /// Returns every file below a folder with its relative path, sorted.

@@ -14,6 +14,7 @@ use weir_records::StreamRows;
 use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Escape as _, Nanos};
+use weir_wire::stream::TcpStreamCounters;
 
 /// Maximum number of faults described for each module; further ones are counted.
 const FAULTS_SHOWN: usize = 3;
@@ -126,6 +127,8 @@ pub struct ModuleSummary {
     /// A short reason why the module is not proved.
     why: Option<String>,
     first_faults: Vec<PacketFault>,
+    /// The counters of the TCP streams; `None` for a module without them.
+    tcp_streams: Option<TcpStreamCounters>,
     /// Packets processed before the module read zeros in place of lost bytes.
     packets_before_zeros: Option<u64>,
     streams: Vec<StreamRows>,
@@ -169,6 +172,11 @@ impl ModuleSummary {
             tier: admitted.tier(),
             why: admitted.reason_for_tier(),
             first_faults,
+            tcp_streams: admitted.tcp().is_some().then(|| {
+                let mut sum = TcpStreamCounters::default();
+                shards.iter().for_each(|shard| sum.add(&shard.instance().stream_counters()));
+                sum
+            }),
             packets_before_zeros: shards
                 .iter()
                 .filter_map(|shard| shard.cutoff)
@@ -259,6 +267,17 @@ impl ModuleSummary {
         for sent in self.outputs.iter().filter(|sent| sent.late > 0) {
             let (late, name) = (sent.late, &sent.name);
             messages.push(format!("{late} frames of output `{name}` {LATE_IN_PCAP}"));
+        }
+        let tcp = self.tcp_streams.unwrap_or_default();
+        for (count, what) in [
+            (tcp.evicted, "TCP streams were evicted, as their table was full"),
+            (tcp.no_memory, "times waiting bytes of TCP streams were given up, as their buffer was full"),
+            (tcp.fragments, "TCP segments in IP fragments were left out of their streams"),
+            (tcp.bad_checksum, "TCP segments with a wrong checksum were left out of their streams"),
+        ] {
+            if count > 0 {
+                messages.push(format!("{count} {what}"));
+            }
         }
         if self.log_dropped > 0 {
             messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));

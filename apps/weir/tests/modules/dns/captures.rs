@@ -1,8 +1,9 @@
 //! Module dns on the shared traces, compared with the fields that tshark prints.
 
-use super::super::capture::{repository, sample};
+use super::super::capture::sample;
 use super::super::weir::{Row, run_file};
 use super::module;
+use crate::run::traces;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -219,24 +220,12 @@ fn compare(row: &Row, key: &Key, seen: &Seen, differences: &mut Differences) {
     }
 }
 
-/// The traces with DNS: all below the folder that tshark and weir can read.
-fn traces() -> Vec<PathBuf> {
-    let mut folders = vec![repository().join("../shared/traces")];
-    let mut files = vec![sample()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_capture =
-                path.extension().is_some_and(|end| end == "pcap" || end == "pcapng" || end == "cap");
-            if path.is_dir() {
-                folders.push(path);
-            } else if is_capture {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    files
+/// The sample, and the traces in a format that tshark reads.
+fn captures() -> Vec<PathBuf> {
+    let paths = traces::compared().into_iter().map(|trace| trace.path);
+    let has_format =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "pcap" || end == "pcapng" || end == "cap");
+    std::iter::once(sample()).chain(paths.filter(has_format)).collect()
 }
 
 /// True if a file may have DNS: the bytes of one of the ports are in it.
@@ -252,9 +241,9 @@ fn can_be_read(path: &Path) -> bool {
 }
 
 #[test]
-fn rows_equal_tsharks_fields_on_all_traces() {
+fn rows_of_traces_equal_tsharks_fields() {
     let (mut differences, mut compared, mut rows_seen) = (Differences::default(), 0, 0);
-    for path in traces().into_iter().filter(|path| may_have_dns(path)) {
+    for path in captures().into_iter().filter(|path| may_have_dns(path)) {
         let Some(theirs) = tshark(&path) else {
             let _ = writeln!(std::io::stderr(), "SKIPPED: tshark is not installed");
             return;

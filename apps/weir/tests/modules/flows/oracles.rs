@@ -1,11 +1,12 @@
 //! The module `flows` on real captures, compared with tshark, with nfpcapd and nfdump, and with the module rtt.
 
 use super::{module, say};
-use crate::modules::capture::{repository, samples};
+use crate::modules::capture::samples;
 use crate::modules::weir::{Row, run_file};
+use crate::run::traces::{self, Trace};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -55,20 +56,10 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// All shared traces; without them, prints a message.
-fn traces() -> Vec<(String, PathBuf)> {
-    let folder = repository().join("../shared/traces");
-    let Ok(index) = std::fs::read_to_string(folder.join("index.csv")) else {
-        say("SKIPPED: there is no ../shared/traces");
-        return Vec::new();
-    };
-    // Of the captures of broken packets only those with TCP or UDP: others have nothing to compare.
-    let names = index.lines().skip(1).filter_map(|line| {
-        let columns: Vec<&str> = line.splitn(7, ',').collect();
-        let [name, _, _, _, tcp, udp, _] = columns[..] else { return None };
-        (!name.starts_with("robustness/") || [tcp, udp] != ["0", "0"]).then_some(name)
-    });
-    names.map(|name| (name.to_owned(), folder.join(name))).filter(|(_, path)| path.is_file()).collect()
+/// The traces to compare. Of the captures of broken packets only those with TCP or UDP: others have nothing to compare.
+fn traces() -> impl Iterator<Item = Trace> {
+    let has_flows = |trace: &Trace| !trace.is_damaged() || trace.counts[1..3] != [0, 0];
+    traces::compared().into_iter().filter(has_flows)
 }
 
 /// The rows as JSON; `None` for a capture that weir does not read.
@@ -183,7 +174,7 @@ fn differences(a: &Directions, b: &Directions) -> Vec<(u8, String, String)> {
 }
 
 /// Compares the traces of a part of the folder with tshark.
-fn compare_with_tshark(is_chosen: impl Fn(&str) -> bool) {
+fn compare_with_tshark(is_chosen: impl Fn(&Trace) -> bool) {
     // Jumbograms, whose payload length of 0 tshark takes for no payload; and a TCP packet that tshark does not dissect, as its IP
     // header is malformed.
     let known = HashMap::from([
@@ -192,7 +183,7 @@ fn compare_with_tshark(is_chosen: impl Fn(&str) -> bool) {
         ("robustness/suricata-verify/tcp-session-decode-malformed-ipv4.pcap", 1),
     ]);
     let (mut total, mut unread, mut unknown) = (0, 0, 0);
-    for (name, path) in traces().into_iter().filter(|(name, _)| is_chosen(name)) {
+    for Trace { name, path, .. } in traces().filter(is_chosen) {
         let Some(rows) = json_rows(&path, ",layer=outer") else {
             unread += 1;
             continue;
@@ -216,26 +207,26 @@ fn compare_with_tshark(is_chosen: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn amounts_are_those_of_tshark() {
+fn amounts_of_traces_are_those_of_tshark() {
     if has("tshark") {
-        compare_with_tshark(|name| !name.starts_with("robustness/"));
+        compare_with_tshark(|trace| !trace.is_damaged());
     }
 }
 
 #[test]
-fn amounts_of_broken_captures_are_those_of_tshark() {
+fn amounts_of_broken_traces_are_those_of_tshark() {
     if has("tshark") {
-        compare_with_tshark(|name| name.starts_with("robustness/"));
+        compare_with_tshark(Trace::is_damaged);
     }
 }
 
 #[test]
-fn amounts_are_those_of_nfdump() {
+fn amounts_of_traces_are_those_of_nfdump() {
     if !has("nfpcapd") || !has("nfdump") {
         return;
     }
     let (mut total, mut reasons) = (0, BTreeMap::<&str, usize>::new());
-    for (name, path) in traces().into_iter().filter(|(name, _)| !name.starts_with("robustness/")) {
+    for Trace { name, path, .. } in traces().filter(|trace| !trace.is_damaged()) {
         let folder = tempfile::tempdir().unwrap();
         let output =
             Command::new("nfpcapd").arg("-r").arg(&path).arg("-w").arg(folder.path()).output().unwrap();
@@ -308,7 +299,7 @@ struct Seen {
 }
 
 #[test]
-fn states_and_retransmissions_agree_with_tshark() {
+fn states_and_retransmissions_of_traces_agree_with_tshark() {
     if !has("tshark") {
         return;
     }
@@ -330,7 +321,7 @@ fn states_and_retransmissions_agree_with_tshark() {
     let mut wrong = Vec::new();
     let (mut compared, mut counts, mut several) = (0, BTreeMap::<String, usize>::new(), 0);
     let (mut other_counts, mut other_numbers) = (0, 0);
-    for (name, path) in traces().into_iter().filter(|(name, _)| !name.starts_with("robustness/")) {
+    for Trace { name, path, .. } in traces().filter(|trace| !trace.is_damaged()) {
         let mut seen: BTreeMap<[String; 2], Seen> = BTreeMap::new();
         for line in tshark(&path, "l", &names) {
             if line.len() != names.len() || line[0].is_empty() {

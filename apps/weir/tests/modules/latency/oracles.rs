@@ -1,10 +1,11 @@
 //! The module `latency` on real captures, compared with tshark and with simple code.
 
-use super::super::capture::{Capture, SECOND, samples, trace};
+use super::super::capture::{Capture, SECOND, samples};
 use super::super::packet::{ACK, FIN, RST, SYN};
 use super::super::parsed_packet::ParsedPacket;
 use super::super::weir::run_file;
 use super::module;
+use crate::run::traces::{self, Trace};
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -98,19 +99,14 @@ pub fn tshark(path: &Path) -> Vec<Seen> {
     seen.collect()
 }
 
-/// All shared traces with TCP in them, with their names; none without tshark.
+/// The compared traces with TCP in them, with their names; none without tshark.
 pub fn tcp_traces() -> Vec<(String, std::path::PathBuf)> {
     if Command::new("tshark").arg("--version").output().is_err() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: tshark is not installed");
         return Vec::new();
     }
-    let Some(index) = trace("index.csv") else { return Vec::new() };
-    let index = std::fs::read_to_string(index).unwrap();
-    let names = index.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split(',').collect();
-        (fields[4] != "0" || fields[0].starts_with("encap/")).then(|| fields[0].to_owned())
-    });
-    names.filter_map(|name| trace(&name).map(|path| (name, path))).collect()
+    let traces = traces::compared().into_iter().filter(Trace::may_have_tcp);
+    traces.map(|trace| (trace.name, trace.path)).collect()
 }
 
 fn is_below(a: u32, b: u32) -> bool {
@@ -174,7 +170,7 @@ const OTHER_PACKETS: [&str; 4] = [
 ];
 
 #[test]
-fn samples_by_sequence_numbers_equal_those_of_tshark_but_for_known_reasons() {
+fn samples_of_traces_by_sequence_numbers_equal_those_of_tshark_but_for_known_reasons() {
     let (mut equal, mut ours_only, mut kinds) = (0, 0, HashMap::<&str, usize>::new());
     let traces = tcp_traces();
     for (name, path) in &traces {
@@ -215,7 +211,7 @@ fn samples_by_sequence_numbers_equal_those_of_tshark_but_for_known_reasons() {
         "{} traces: {equal} samples equal tshark's, {ours_only} more; tshark's others: {kinds:?}",
         traces.len()
     );
-    if !traces.is_empty() {
+    if traces::are_all() {
         assert!(equal > 100_000 && ours_only * 100 < equal && kinds.values().sum::<usize>() * 20 < equal);
     }
 }

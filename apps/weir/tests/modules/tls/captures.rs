@@ -1,8 +1,8 @@
 //! The module `tls` on all traces, compared with tshark.
 
-use super::super::capture::repository;
 use super::super::weir::run_file;
 use super::{Row, module, text};
+use crate::run::traces;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,28 +44,10 @@ struct Handshake {
     has_certificate: bool,
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for path in entries.map(|entry| entry.unwrap().path()) {
-        let name = path.to_string_lossy().into_owned();
-        if path.is_dir() {
-            files(&path, found);
-        } else if [".pcap", ".pcapng", ".cap"].iter().any(|end| name.ends_with(end)) {
-            found.push(path);
-        }
-    }
-}
-
-/// All shared traces; none without the folder.
-fn traces() -> Vec<PathBuf> {
-    let mut paths = Vec::new();
-    files(&repository().join("../shared/traces"), &mut paths);
-    paths.sort();
-    paths
-}
-
-fn is_malformed(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "robustness")
+/// The paths of the traces to compare, malformed ones or others.
+fn traces(is_malformed: bool) -> Vec<PathBuf> {
+    let traces = traces::compared().into_iter().filter(|trace| trace.is_damaged() == is_malformed);
+    traces.map(|trace| trace.path).collect()
 }
 
 /// Returns the handshakes of a capture by stream; `None` without tshark.
@@ -181,8 +163,8 @@ fn key(row: &Row) -> (String, String) {
 }
 
 #[test]
-fn rows_of_all_traces_equal_tsharks() {
-    let paths: Vec<PathBuf> = traces().into_iter().filter(|path| !is_malformed(path)).collect();
+fn rows_of_traces_equal_tsharks() {
+    let paths = traces(false);
     if paths.is_empty() || Command::new("tshark").arg("--version").output().is_err() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: there are no traces, or tshark is not installed");
         return;
@@ -222,13 +204,13 @@ fn rows_of_all_traces_equal_tsharks() {
         std::io::stderr(),
         "{equal} handshakes as tshark has them, {only_ours} at other ports, {only_theirs} only tshark's"
     );
-    assert!(equal > 800, "{equal}");
+    assert!(equal > if traces::are_all() { 800 } else { 50 }, "{equal}");
     assert!(only_ours <= 12 && only_theirs == 0, "{only_ours} only ours, {only_theirs} only tshark's");
 }
 
 #[test]
-fn malformed_captures_without_tls_cause_neither_faults_nor_rows() {
-    for path in traces().into_iter().filter(|path| is_malformed(path)) {
+fn malformed_traces_without_tls_cause_neither_faults_nor_rows() {
+    for path in traces(true) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).args([
             "run",
@@ -286,14 +268,14 @@ fn openssl(der: &[u8]) -> [String; 4] {
 }
 
 #[test]
-fn certificates_of_all_traces_equal_openssls() {
+fn certificates_of_traces_equal_openssls() {
     if ["tshark", "openssl"].iter().any(|tool| Command::new(tool).arg("version").output().is_err()) {
         let _ = writeln!(std::io::stderr(), "SKIPPED: tshark or openssl is not installed");
         return;
     }
     let mut known = HashMap::<String, [String; 4]>::new();
     let mut equal = 0;
-    for path in traces().into_iter().filter(|path| !is_malformed(path)) {
+    for path in traces(false) {
         let fields = ["tls.handshake.certificate", "tcp.srcport", "tcp.dstport", "ip.dst", "ipv6.dst"];
         let output = Command::new("tshark")
             .args([
@@ -340,5 +322,5 @@ fn certificates_of_all_traces_equal_openssls() {
         }
     }
     let _ = writeln!(std::io::stderr(), "{equal} rows with {} certificates as openssl has them", known.len());
-    assert!(equal > 300 || traces().is_empty(), "{equal}");
+    assert!(equal > 300 || !traces::are_all(), "{equal}");
 }

@@ -113,6 +113,9 @@ struct ModuleDocument<'a> {
     memory_bytes: u64,
     ended: bool,
     streams: Vec<StreamDocument<'a>>,
+    /// The counters of the TCP streams; absent for a module without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp_streams: Option<BTreeMap<&'static str, u64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<OutputDocument<'a>>,
     /// Absent if the module has no outputs.
@@ -217,6 +220,7 @@ impl ModuleSummary {
             memory_bytes: self.memory.0,
             ended: self.ended,
             streams: streams.collect(),
+            tcp_streams: self.tcp_streams.map(|counters| counters.named().collect()),
             outputs: self.outputs.iter().map(output_document).collect(),
             dropped_frames: (!self.outputs.is_empty()).then_some(self.dropped_frames),
         }
