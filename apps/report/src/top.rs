@@ -70,6 +70,11 @@ impl<K: Hash + Eq + Ord + Copy, V: Default, S: BuildHasher> TopKeys<K, V, S> {
         self.incomplete = true;
     }
 
+    /// Returns true if the key is kept.
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
     /// Number of distinct keys kept.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

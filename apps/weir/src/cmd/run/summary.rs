@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use weir_admission::{Admitted, Tier};
 use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
-use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
+use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
+use weir_rows::UtcOffset;
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Escape as _, Nanos};
 
@@ -68,6 +69,10 @@ pub struct RunSummary {
     pub report: Option<PathBuf>,
     /// The file of the summary itself.
     pub summary: Option<PathBuf>,
+    /// The services and hosts of the capture; `None` if no module of the run feeds the overview.
+    pub overview: Option<OverviewDigest>,
+    /// The offset of the times of the overview from UTC.
+    pub utc_offset: UtcOffset,
 }
 
 /// The output capture of `-w`.
@@ -384,6 +389,9 @@ impl RunSummary {
     }
 
     fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
+        if let Some(overview) = &self.overview {
+            out.write_all(overview.text(self.utc_offset).as_bytes())?;
+        }
         let totals = &self.totals;
         writeln!(
             out,
