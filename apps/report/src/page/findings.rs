@@ -10,6 +10,9 @@ use weir_rows::text::{date, grouped};
 use weir_rows::{FindingGroup, utc};
 use weir_wire::LinkType;
 
+/// The findings that are shown without opening the list of further ones.
+const OPEN_MAX: usize = 10;
+
 /// Renders the section, which is first on the page.
 pub(super) fn findings(modules: &[PageModule<'_>], digest: Option<&OverviewDigest>) -> Markup {
     let mut shown: Vec<(&PageModule<'_>, &FindingGroup)> = modules
@@ -24,13 +27,25 @@ pub(super) fn findings(modules: &[PageModule<'_>], digest: Option<&OverviewDiges
         @if let Some(digest) = digest { (suspects(digest)) }
         @if digest.is_some() { h3 { "Reported by modules" } }
         p.note { (totals(modules)) }
-        @if !shown.is_empty() {
-            ol.findings { @for (module, finding) in &shown { li class=(class(finding)) { (item(module, finding)) } } }
+        @let (open, closed) = shown.split_at(shown.len().min(OPEN_MAX));
+        @if !open.is_empty() { (items(open)) }
+        @if !closed.is_empty() {
+            details.quiet {
+                summary { (grouped(closed.len() as u64)) " further findings" }
+                (items(closed))
+            }
         }
         @for module in modules { (left_out(module)) }
         @for module in quiet { (line(module)) }
     };
     section("findings", &html! { "Findings" }, &content)
+}
+
+/// Renders findings as a list.
+fn items(findings: &[(&PageModule<'_>, &FindingGroup)]) -> Markup {
+    html! {
+        ol.findings { @for (module, finding) in findings { li class=(class(finding)) { (item(module, finding)) } } }
+    }
 }
 
 /// The number of findings of a module.

@@ -36,7 +36,7 @@ const GENERATED: [GeneratedCapture; 6] = [
                 "slow services: none; the slowest is www.example (192.0.2.10), 80/tcp: nine of ten HTTP responses within",
                 "www.example 192.0.2.10 80/tcp HTTP 40 ",
                 "– 192.0.2.53 53/udp DNS 40 ",
-                "192.0.2.10 9",
+                "192.0.2.10 86 %",
             ],
             not: &["findings", "suspicious hosts", "problems"],
         },
@@ -157,7 +157,7 @@ const SHARED: [SharedTrace; 8] = [
             prints: &[
                 "MEDIUM http: Suspicious HTTP request from 127.0.0.1 to 127.0.0.1, port 8080",
                 " more with this filter",
-                "127.0.0.1 8080/tcp HTTP",
+                "127.0.0.1 100 %",
             ],
             not: &["nothing suspicious", "scanned"],
         },

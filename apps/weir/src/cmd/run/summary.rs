@@ -1,6 +1,7 @@
 //! The summary of a run: a table for people, a JSON document for programs, and the input of the report.
 
 mod document;
+mod overview_document;
 
 use super::RunError;
 use super::forward::Forwarded;
@@ -15,6 +16,7 @@ use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
 use weir_rows::UtcOffset;
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Escape as _, Nanos};
+use weir_wire::stream::TcpStreamCounters;
 
 /// Maximum number of faults described for each module; further ones are counted.
 const FAULTS_SHOWN: usize = 3;
@@ -118,6 +120,8 @@ pub struct ModuleSummary {
     dropped_records: u64,
     dropped_frames: u64,
     log_dropped: u64,
+    /// The counters of its TCP streams; `None` if it follows none.
+    tcp_streams: Option<TcpStreamCounters>,
     /// Calls that exceeded their limit.
     exceeded: u64,
     strikes: u64,
@@ -163,6 +167,7 @@ impl ModuleSummary {
             dropped_records: counters().map(|c| c.records_dropped).sum(),
             dropped_frames: counters().map(|c| c.frames_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
+            tcp_streams: tcp_streams(shards),
             exceeded: counters().map(|c| c.exceeded).sum(),
             // The instances share one counter of strikes.
             strikes: counters().map(|c| c.strikes).max().unwrap_or(0),
@@ -264,6 +269,12 @@ impl ModuleSummary {
         for sent in self.outputs.iter().filter(|sent| sent.late > 0) {
             let (late, name) = (sent.late, &sent.name);
             messages.push(format!("{late} frames of output `{name}` {LATE_IN_PCAP}"));
+        }
+        if let Some(evicted) = self.tcp_streams.map(|streams| streams.evicted).filter(|evicted| *evicted > 0)
+        {
+            messages.push(format!(
+                "{evicted} TCP streams were given up early, because its table of streams was full: see its parameters"
+            ));
         }
         if self.log_dropped > 0 {
             messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));
@@ -435,6 +446,11 @@ impl RunSummary {
             let gap = if i == 0 { "\n" } else { "" };
             writeln!(out, "{gap}{} is {}: {why}", module.name, module.tier)?;
         }
+        let streams = |module: &ModuleSummary| tcp_streams_line(&module.name, module.tcp_streams.as_ref()?);
+        for (i, line) in self.modules.iter().filter_map(streams).enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{line}")?;
+        }
         let files = self.modules.iter().flat_map(|module| &module.streams);
         let files: Vec<_> = files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))).collect();
         if !files.is_empty() {
@@ -531,6 +547,30 @@ impl RunSummary {
         };
         self.modules.iter().map(facts).collect()
     }
+}
+
+/// Adds up the counters of the TCP streams of a module's instances; `None` if it follows none.
+fn tcp_streams(shards: &[Shard]) -> Option<TcpStreamCounters> {
+    let mut counters = shards
+        .iter()
+        .filter(|shard| shard.instance().has_streams())
+        .map(|shard| shard.instance().stream_counters());
+    let first = counters.next()?;
+    Some(counters.fold(first, |mut sum, counters| {
+        sum.add(&counters);
+        sum
+    }))
+}
+
+/// Describes the TCP streams of a module and what they lack; `None` if it followed none.
+fn tcp_streams_line(name: &str, counters: &TcpStreamCounters) -> Option<String> {
+    let others: Vec<String> = counters
+        .named()
+        .filter(|(name, count)| *name != "opened" && *count > 0)
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
+    (counters.opened > 0).then(|| format!("{name} followed {} TCP streams{others}", counters.opened))
 }
 
 fn stream_facts(stream: &StreamRows) -> StreamInfo {
