@@ -11,6 +11,8 @@ use weir_session::Record;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// Servers that are kept of each protocol, clients of DNS, and addresses with names by DNS: each takes about 1 KiB.
+const SERVERS_MAX: usize = 2_048;
 /// Records of an answer that are read.
 const ANSWERS_MAX: usize = 16;
 /// Status codes from this number on are errors of the server.
@@ -101,9 +103,9 @@ impl DnsFacts {
         ];
         Some(Self {
             queries: stream_fields(manifest, "queries", names)?,
-            servers: ByService::default(),
-            clients: TopKeys::default(),
-            names: TopKeys::default(),
+            servers: ByService::of_at_most(SERVERS_MAX),
+            clients: TopKeys::of_at_most(SERVERS_MAX),
+            names: TopKeys::of_at_most(SERVERS_MAX),
         })
     }
 
@@ -185,7 +187,7 @@ impl TlsFacts {
         ];
         Some(Self {
             handshakes: stream_fields(manifest, "handshakes", names)?,
-            servers: ByService::default(),
+            servers: ByService::of_at_most(SERVERS_MAX),
         })
     }
 
@@ -252,7 +254,10 @@ pub(super) struct HttpFacts {
 impl HttpFacts {
     pub(super) fn new(manifest: &Manifest) -> Option<Self> {
         let names = ["time", "dst", "dst_port", "host", "status", "latency_ns"];
-        Some(Self { requests: stream_fields(manifest, "requests", names)?, servers: ByService::default() })
+        Some(Self {
+            requests: stream_fields(manifest, "requests", names)?,
+            servers: ByService::of_at_most(SERVERS_MAX),
+        })
     }
 
     pub(super) fn record(&mut self, record: &Record<'_>) {
@@ -301,7 +306,7 @@ impl QuicFacts {
         let names = ["dst", "dst_port", "server_name", "latency_ns"];
         Some(Self {
             connections: stream_fields(manifest, "connections", names)?,
-            servers: ByService::default(),
+            servers: ByService::of_at_most(SERVERS_MAX),
         })
     }
 
@@ -333,7 +338,10 @@ pub(super) struct LatencyFacts {
 impl LatencyFacts {
     pub(super) fn new(manifest: &Manifest) -> Option<Self> {
         let names = ["dst", "dst_port", "server_rtt_ns"];
-        Some(Self { samples: stream_fields(manifest, "samples", names)?, servers: ByService::default() })
+        Some(Self {
+            samples: stream_fields(manifest, "samples", names)?,
+            servers: ByService::of_at_most(SERVERS_MAX),
+        })
     }
 
     pub(super) fn record(&mut self, record: &Record<'_>) {

@@ -61,7 +61,9 @@ pub(super) fn suspects(facts: &OverviewFacts) -> Vec<SuspectRow> {
     let scanners = facts.scan.as_ref().map(|scans| &scans.scanners);
     for (host, _, scanner) in scanners.iter().flat_map(|scanners| scanners.heaviest(usize::MAX)) {
         for scan in &scanner.scans {
-            add(host, Severity::Medium, scan.services, scan.span, scanned(scan));
+            // As in the module: a scan that found something is worse than one that found nothing.
+            let severity = if scan.answered > 0 { Severity::Medium } else { Severity::Low };
+            add(host, severity, scan.services, scan.span, scanned(scan));
         }
         further(scanner)
             .into_iter()

@@ -2,7 +2,7 @@
 
 use super::fabricated::{Module, START, Value, add_module, finding, manifest};
 use super::html::elements;
-use super::{HOSTILE, assert_harmless, assert_sound};
+use super::{HOSTILE, assert_harmless, assert_sound, resident};
 use weir_report::{CaptureInfo, RunReport};
 use weir_rows::utc;
 
@@ -240,6 +240,7 @@ fn a_run_without_anything_suspicious_says_so() {
 /// Names with markup, control characters, characters that turn the direction, and of any length.
 #[test]
 fn hostile_names_are_harmless_and_the_overview_is_bounded() {
+    let before = resident();
     let mut report = RunReport::new();
     let [mut flows, mut tls, mut http, mut dns] =
         ["flows", "tls", "http", "dns"].map(|name| add_module(&mut report, name, manifest(name)));
@@ -276,6 +277,9 @@ fn hostile_names_are_harmless_and_the_overview_is_bounded() {
         ];
         dns.emit(&mut report, "queries", &values);
     }
+    // The names alone have 300 MiB. The limit leaves room for other tests in this process.
+    let used = resident().saturating_sub(before);
+    assert!(used < 64 << 10, "{used} KiB");
     let shown = text(&report);
     assert!(shown.contains(r"\u{1b}[2j\u{202e}") && shown.len() < 20_000, "{} {shown}", shown.len());
     assert!(shown.chars().all(|c| c == '\n' || weir_admission::is_plain(c)), "{shown:?}");
