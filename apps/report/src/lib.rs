@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod axis;
-mod findings;
 mod first_rows;
 mod goodness_of_fit;
 mod histogram;
 mod module_records;
+mod overview;
 mod page;
 mod plot;
 mod protocols;
@@ -23,6 +23,9 @@ mod talkers;
 mod top;
 mod value;
 
+pub use overview::{
+    Overview, OverviewDigest, ProblemRow, RankedRows, ServiceRow, SlowRow, SuspectRow, TalkerRow,
+};
 pub use run_info::{CaptureInfo, RunModuleInfo, StreamInfo};
 
 use module_records::ModuleRecords;
@@ -38,11 +41,13 @@ const IP_HEADER_BYTES: usize = 40;
 /// The prefix ::ffff:0:0/96 of IPv4 addresses that are mapped into IPv6.
 const MAPPED_PREFIX: u128 = 0xffff << 32;
 
-/// Aggregates of a run for its page.
+/// Aggregates of a run for its overview and its page.
 #[derive(Debug, Default)]
 pub struct RunReport {
     traffic: TrafficTotals,
     modules: Vec<ModuleRecords>,
+    overview: Overview,
+    has_no_page: bool,
 }
 
 /// Aggregates of the packets.
@@ -58,6 +63,16 @@ impl RunReport {
     /// Creates an empty report.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a report of which only the overview is used.
+    pub fn without_page() -> Self {
+        Self { has_no_page: true, ..Self::default() }
+    }
+
+    /// Returns true if [`Self::render`] is to be used, so that packets have to be added.
+    pub fn has_page(&self) -> bool {
+        !self.has_no_page
     }
 
     /// The number of bytes at the beginning of a packet that [`Self::add_packet`] reads.
@@ -82,19 +97,32 @@ impl RunReport {
 
     /// Adds a module under a label that the page shows. Returns its index for [`Self::add_record`].
     pub fn add_module(&mut self, label: &str, manifest: &Manifest) -> usize {
-        self.modules.push(ModuleRecords::new(label, manifest));
-        self.modules.len() - 1
+        if self.has_page() {
+            self.modules.push(ModuleRecords::new(label, manifest));
+        }
+        self.overview.add_module(manifest)
     }
 
     /// Adds a record of a module. A record that does not fit the module's manifest is ignored.
     pub fn add_record(&mut self, module: usize, record: &Record<'_>) {
+        self.overview.add_record(module, record);
         if let Some(module) = self.modules.get_mut(module) {
             module.record(record);
         }
     }
 
+    /// Returns true if some module feeds the overview.
+    pub fn has_overview(&self) -> bool {
+        self.overview.has_sources()
+    }
+
+    /// Returns what the run has found; `None` if no module of it feeds the overview.
+    pub fn overview(&self) -> Option<OverviewDigest> {
+        self.has_overview().then(|| self.overview.digest())
+    }
+
     /// Renders the page. `modules` has the information of the modules, in the order in which they were added.
     pub fn render(&self, capture: &CaptureInfo, modules: &[RunModuleInfo]) -> String {
-        page::render(&self.traffic, &self.modules, capture, modules)
+        page::render(&self.traffic, &self.modules, self.overview().as_ref(), capture, modules)
     }
 }

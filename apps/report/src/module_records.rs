@@ -1,11 +1,11 @@
 //! The records of each module in the report: its findings, a preview of every stream, and the summary of a shipped module.
 
-use crate::findings::Findings;
 use crate::first_rows::FirstRows;
 use crate::run_info::RunModuleInfo;
 use crate::summaries;
 use maud::Markup;
 use std::fmt::Debug;
+use weir_rows::{FindingGroups, FindingReader};
 use {
     weir_admission::{Manifest, Name},
     weir_session::Record,
@@ -13,6 +13,8 @@ use {
 
 /// Rows of a stream that the page shows.
 const PREVIEW_ROWS: usize = 10;
+/// Groups of findings that are kept of each module.
+const FINDINGS_MAX: usize = 50;
 
 /// Accumulates the records of a shipped module, and renders a section of the page from them.
 pub(crate) trait RecordSummary: Debug + Send {
@@ -76,6 +78,20 @@ pub(crate) struct StreamPreview {
     pub(crate) rows: FirstRows,
 }
 
+/// The findings of a module, in bounded memory.
+#[derive(Debug)]
+pub(crate) struct ModuleFindings {
+    reader: FindingReader,
+    pub(crate) groups: FindingGroups,
+}
+
+impl ModuleFindings {
+    /// Returns the findings of a module that has the stream; `None` for other modules.
+    fn new(manifest: &Manifest) -> Option<Self> {
+        Some(Self { reader: FindingReader::of(manifest)?, groups: FindingGroups::new(FINDINGS_MAX) })
+    }
+}
+
 /// The records of one module.
 #[derive(Debug)]
 pub(crate) struct ModuleRecords {
@@ -83,7 +99,7 @@ pub(crate) struct ModuleRecords {
     /// The summary, for a shipped module.
     pub(crate) summary: Option<Box<dyn RecordSummary>>,
     /// The findings; `None` if the module reports none.
-    pub(crate) findings: Option<Findings>,
+    pub(crate) findings: Option<ModuleFindings>,
     pub(crate) streams: Vec<StreamPreview>,
 }
 
@@ -101,7 +117,7 @@ impl ModuleRecords {
         Self {
             label: label.to_owned(),
             summary: summaries::for_module(manifest),
-            findings: Findings::new(manifest),
+            findings: ModuleFindings::new(manifest),
             streams,
         }
     }
@@ -109,8 +125,10 @@ impl ModuleRecords {
     pub(crate) fn record(&mut self, record: &Record<'_>) {
         let Some(stream) = self.streams.get_mut(usize::from(record.stream)) else { return };
         stream.rows.record(record);
-        if let Some(findings) = &mut self.findings {
-            findings.record(record);
+        if let Some(ModuleFindings { reader, groups }) = &mut self.findings
+            && let Some(finding) = reader.read(record)
+        {
+            groups.add(0, &finding);
         }
         if let Some(summary) = &mut self.summary {
             summary.record(record.stream, record);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 
-/// Maximum number of keys kept.
+/// Maximum number of keys kept, unless another one is given.
 pub(crate) const ENTRIES_MAX: usize = 8_192;
 
 /// Keys with a weight and a value each, and a bound on what is missing.
@@ -18,6 +18,7 @@ pub(crate) const ENTRIES_MAX: usize = 8_192;
 #[derive(Clone, Debug)]
 pub(crate) struct TopKeys<K, V, S = RandomState> {
     entries: HashMap<K, Entry<V>, S>,
+    entries_max: usize,
     /// The maximum weight that is missing from a key.
     missed_max: u64,
     /// True if keys were removed.
@@ -42,14 +43,21 @@ impl<V> Entry<V> {
 
 impl<K, V, S: Default> Default for TopKeys<K, V, S> {
     fn default() -> Self {
-        Self { entries: HashMap::default(), missed_max: 0, incomplete: false }
+        Self::of_at_most(ENTRIES_MAX)
+    }
+}
+
+impl<K, V, S: Default> TopKeys<K, V, S> {
+    /// Creates a sketch of at most `entries_max` keys, for values that are large.
+    pub(crate) fn of_at_most(entries_max: usize) -> Self {
+        Self { entries: HashMap::default(), entries_max, missed_max: 0, incomplete: false }
     }
 }
 
 impl<K: Hash + Eq + Ord + Copy, V: Default, S: BuildHasher> TopKeys<K, V, S> {
     /// Adds to a key's weight, and returns its value.
     pub(crate) fn add(&mut self, key: K, weight: u64) -> &mut V {
-        if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&key) {
+        if self.entries.len() >= self.entries_max && !self.entries.contains_key(&key) {
             self.shrink();
         }
         let before = self.missed_max;
@@ -68,6 +76,11 @@ impl<K: Hash + Eq + Ord + Copy, V: Default, S: BuildHasher> TopKeys<K, V, S> {
         }
         self.entries.retain(|_, entry| entry.most() > self.missed_max);
         self.incomplete = true;
+    }
+
+    /// Returns true if the key is kept.
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
     }
 
     /// Number of distinct keys kept.

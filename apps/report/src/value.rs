@@ -50,19 +50,10 @@ pub(crate) fn address(field: &StreamField, record: &Record<'_>) -> Option<Ipv6Ad
     }
 }
 
-/// Reads at most the first `bytes_max` bytes of a field as text, with U+FFFD for bytes that are not UTF-8; and true if the
-/// value is longer. `None` for another type.
-pub(crate) fn text(field: &StreamField, record: &Record<'_>, bytes_max: usize) -> Option<(String, bool)> {
+/// Reads a field as bytes; `None` for null or another type.
+pub(crate) fn bytes<'a>(field: &StreamField, record: &Record<'a>) -> Option<&'a [u8]> {
     match field.read(record.row, record.tail)? {
-        FieldValue::Bytes(bytes) => {
-            let begin = bytes.get(..bytes_max).unwrap_or(bytes);
-            // A cut inside a character leaves no U+FFFD at the end.
-            let end = match std::str::from_utf8(begin) {
-                Err(error) if error.error_len().is_none() && begin.len() < bytes.len() => error.valid_up_to(),
-                _ => begin.len(),
-            };
-            Some((field.text(begin.get(..end).unwrap_or(begin)), begin.len() < bytes.len()))
-        }
+        FieldValue::Bytes(value) => Some(value),
         _ => None,
     }
 }

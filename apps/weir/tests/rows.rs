@@ -119,15 +119,20 @@ fn rows_and_stream_choose_what_is_printed() {
 }
 
 #[test]
-fn many_streams_are_printed_by_five_rows_of_the_first_of_each_module() {
+fn many_streams_give_way_to_the_overview_or_are_printed_by_five_rows_of_the_first_of_each_module() {
     let (_folder, capture) = capture(20_000);
-    let lines = lines(&run(["run", "-r", &capture]).succeeds());
+    let overview = lines(&run(["run", "-r", &capture]).succeeds());
+    assert!(!overview.iter().any(|line| line.starts_with("flows.closed")), "{overview:?}");
+    assert!(overview.iter().any(|line| line.starts_with("talkers, by their share")), "{overview:?}");
+    // These modules feed no overview.
+    let modules = ["port-count", "trajectory", "rtt", "worm"].iter().flat_map(|name| ["-m", name]);
+    let lines = lines(&run(["run", "-r", &capture].into_iter().chain(modules)).succeeds());
     let titles: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
-    for title in ["flows.closed", "syn-flood.intervals", "talkers.top"] {
+    for title in ["port-count.counts", "trajectory.samples"] {
         assert!(titles.contains(&title), "{titles:?}");
     }
-    assert!(!titles.contains(&"talkers.intervals") && !titles.contains(&"syn-flood.top"), "{titles:?}");
-    let start = lines.iter().position(|line| line.starts_with("flows.closed")).unwrap();
+    assert!(!titles.contains(&"port-count.totals") && !titles.contains(&"trajectory.flows"), "{titles:?}");
+    let start = lines.iter().position(|line| line.starts_with("trajectory.samples")).unwrap();
     assert!(lines[start + 6].starts_with("2023-") && lines[start + 7].starts_with("… "), "{lines:?}");
 }
 

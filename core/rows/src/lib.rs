@@ -8,6 +8,7 @@
 
 mod csv;
 mod finding;
+mod finding_groups;
 mod json;
 mod table;
 pub mod text;
@@ -15,6 +16,7 @@ mod value;
 
 pub use csv::CsvRows;
 pub use finding::{FindingReader, FindingRow};
+pub use finding_groups::{FindingGroup, FindingGroups};
 pub use json::{JsonRows, push_escape};
 pub use table::RowTable;
 pub use value::{heading, is_number, shown};
@@ -32,6 +34,11 @@ pub fn utc(_: Timestamp) -> i32 {
 /// Moves a time by its offset, so that its text in UTC is the local time.
 fn local(ts: Timestamp, offset: i32) -> Timestamp {
     Timestamp(ts.0.saturating_add_signed(i64::from(offset).saturating_mul(1_000_000_000)))
+}
+
+/// Formats a time with a number of decimals of a second: `2026-03-01 12:00:00.123`.
+pub fn shown_time(ts: Timestamp, offset: UtcOffset, decimals: usize) -> String {
+    text::date(local(ts, offset(ts)), decimals)
 }
 
 /// Appends a time as RFC 3339 text with nanoseconds: `2026-03-01T12:00:00.123456789Z`, or with an offset such as `+01:00`.

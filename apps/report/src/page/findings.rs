@@ -1,28 +1,39 @@
-//! The findings of all modules, most severe first, and a line for each module without findings.
+//! The hosts that stand out, the findings of all modules, most severe first, and a line for each module without findings.
 
+use super::overview::suspects;
 use super::{PageModule, section};
-use crate::findings::{Finding, FindingFilter};
+use crate::overview::OverviewDigest;
 use crate::table::{Foreign, shortened};
 use maud::{Markup, html};
 use weir_abi::finding::{STREAM, Severity};
 use weir_rows::text::{date, grouped};
-use weir_units::Timestamp;
+use weir_rows::{FindingGroup, utc};
 use weir_wire::LinkType;
 
+/// The findings that are shown without opening the list of further ones.
+const OPEN_MAX: usize = 10;
+
 /// Renders the section, which is first on the page.
-pub(super) fn findings(modules: &[PageModule<'_>]) -> Markup {
-    let mut shown: Vec<(&PageModule<'_>, &Finding)> = modules
+pub(super) fn findings(modules: &[PageModule<'_>], digest: Option<&OverviewDigest>) -> Markup {
+    let mut shown: Vec<(&PageModule<'_>, &FindingGroup)> = modules
         .iter()
         .filter_map(|module| Some((module, module.records.findings.as_ref()?)))
-        .flat_map(|(module, findings)| findings.most_severe().iter().map(move |finding| (module, finding)))
+        .flat_map(|(module, findings)| findings.groups.groups().iter().map(move |finding| (module, finding)))
         .collect();
     // Findings of equal severity and time stay in the order of the modules.
-    shown.sort_by(|(_, a), (_, b)| b.severity.cmp(&a.severity).then(a.time.cmp(&b.time)));
+    shown.sort_by(|(_, a), (_, b)| b.severity.cmp(&a.severity).then(a.first.cmp(&b.first)));
     let quiet = modules.iter().filter(|module| count(module) == 0);
     let content = html! {
+        @if let Some(digest) = digest { (suspects(digest)) }
+        @if digest.is_some() { h3 { "Reported by modules" } }
         p.note { (totals(modules)) }
-        @if !shown.is_empty() {
-            ol.findings { @for (module, finding) in &shown { li class=(class(finding)) { (item(module, finding)) } } }
+        @let (open, closed) = shown.split_at(shown.len().min(OPEN_MAX));
+        @if !open.is_empty() { (items(open)) }
+        @if !closed.is_empty() {
+            details.quiet {
+                summary { (grouped(closed.len() as u64)) " further findings" }
+                (items(closed))
+            }
         }
         @for module in modules { (left_out(module)) }
         @for module in quiet { (line(module)) }
@@ -30,16 +41,23 @@ pub(super) fn findings(modules: &[PageModule<'_>]) -> Markup {
     section("findings", &html! { "Findings" }, &content)
 }
 
+/// Renders findings as a list.
+fn items(findings: &[(&PageModule<'_>, &FindingGroup)]) -> Markup {
+    html! {
+        ol.findings { @for (module, finding) in findings { li class=(class(finding)) { (item(module, finding)) } } }
+    }
+}
+
 /// The number of findings of a module.
 fn count(module: &PageModule<'_>) -> u64 {
-    module.records.findings.as_ref().map_or(0, |findings| findings.total())
+    module.records.findings.as_ref().map_or(0, |findings| findings.groups.total())
 }
 
 /// The numbers of findings by severity.
 fn totals(modules: &[PageModule<'_>]) -> String {
     let count_of = |severity| {
         let all = modules.iter().filter_map(|module| module.records.findings.as_ref());
-        all.flat_map(|findings| findings.counts())
+        all.flat_map(|findings| findings.groups.counts())
             .filter(|(known, _)| *known == severity)
             .fold(0u64, |sum, (_, count)| sum.saturating_add(count))
     };
@@ -54,7 +72,7 @@ fn totals(modules: &[PageModule<'_>]) -> String {
     if counts.is_empty() { "No module reported a finding.".to_owned() } else { counts.join(", ") + "." }
 }
 
-fn class(finding: &Finding) -> &'static str {
+fn class(finding: &FindingGroup) -> &'static str {
     match finding.severity {
         Severity::Critical | Severity::High => "severe",
         Severity::Medium => "medium",
@@ -62,31 +80,32 @@ fn class(finding: &Finding) -> &'static str {
     }
 }
 
-fn item(module: &PageModule<'_>, finding: &Finding) -> Markup {
+fn item(module: &PageModule<'_>, finding: &FindingGroup) -> Markup {
     html! {
         p.about {
             strong { (finding.severity.name()) } " "
-            span { (date(Timestamp(finding.time), 3)) " UTC" } " "
+            span { (date(finding.first, 3)) " UTC" } " "
             code { (Foreign(&module.records.label)) }
         }
-        p { (Foreign(&finding.text)) }
-        (filter(&finding.filter))
+        p {
+            (Foreign(&finding.text))
+            @if let Some(further) = finding.further(utc, 3) { " " span { (further) } }
+        }
+        (filter(finding.filter.as_deref()))
         (evidence(module, &finding.evidence))
     }
 }
 
 /// Renders the filter. Only an expression that weir accepts is offered for copying: others could be meant for a shell. Names of
 /// hosts are not accepted, as looking them up would send requests that the module chose.
-fn filter(filter: &FindingFilter) -> Markup {
-    match filter {
-        FindingFilter::None => html! {},
-        FindingFilter::TooLong => html! { p.note { "Its filter is too long to be shown." } },
-        FindingFilter::Expression(text) => {
-            match weir_filter::compile(text, LinkType::Ethernet, 0, &weir_filter::FixedNames) {
-                Ok(_) => html! { p { "Filter: " code.copy { (Foreign(text)) } } },
-                Err(_) => html! { p.note { "Its filter is not valid: " (shortened(text)) } },
-            }
-        }
+fn filter(filter: Option<&str>) -> Markup {
+    let Some(text) = filter else { return html! { p.note { "Its filter is too long to be shown." } } };
+    if text.is_empty() {
+        return html! {};
+    }
+    match weir_filter::compile(text, LinkType::Ethernet, 0, &weir_filter::FixedNames) {
+        Ok(_) => html! { p { "Filter: " code.copy { (Foreign(text)) } } },
+        Err(_) => html! { p.note { "Its filter is not valid: " (shortened(text)) } },
     }
 }
 
@@ -109,7 +128,7 @@ fn evidence(module: &PageModule<'_>, name: &str) -> Markup {
 /// A sentence about the findings of a module that are not shown.
 fn left_out(module: &PageModule<'_>) -> Markup {
     let Some(findings) = &module.records.findings else { return html! {} };
-    let more = findings.total().saturating_sub(findings.most_severe().len() as u64);
+    let more = findings.groups.others();
     html! {
         @if more > 0 {
             p.note {

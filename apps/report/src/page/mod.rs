@@ -2,11 +2,13 @@
 
 mod findings;
 mod modules;
+mod overview;
 mod talkers;
 
 use crate::TrafficTotals;
 use crate::axis::Axis;
 use crate::module_records::{Highlight, ModuleRecords, ReportSection, SectionContext};
+use crate::overview::OverviewDigest;
 use crate::plot::{BLUE, GREEN, PlotMark, figure, full_width, hover_columns, svg};
 use crate::run_info::{CaptureInfo, RunModuleInfo};
 use crate::series::{BinnedSeries, float};
@@ -52,6 +54,7 @@ impl PageModule<'_> {
 pub(crate) fn render(
     traffic: &TrafficTotals,
     modules: &[ModuleRecords],
+    digest: Option<&OverviewDigest>,
     capture: &CaptureInfo,
     facts: &[RunModuleInfo],
 ) -> String {
@@ -98,7 +101,8 @@ pub(crate) fn render(
                 header { (header(name, capture)) }
                 main {
                     (warnings(capture))
-                    (findings::findings(&modules))
+                    (findings::findings(&modules, digest))
+                    @if let Some(digest) = digest { (overview::services(digest)) }
                     (figures(capture, modules.iter().filter_map(|module| module.section?.highlight.as_ref())))
                     @if span.is_some() {
                         (traffic_over_time(&traffic.over_time, seconds))

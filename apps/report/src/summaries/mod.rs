@@ -30,14 +30,14 @@ pub(crate) fn for_module(manifest: &Manifest) -> Option<Box<dyn RecordSummary>> 
 
 /// A stream, and the fields of it that a summary reads.
 #[derive(Debug)]
-struct StreamFields<const N: usize> {
+pub(crate) struct StreamFields<const N: usize> {
     /// The index of the stream.
-    stream: u16,
-    fields: [StreamField; N],
+    pub(crate) stream: u16,
+    pub(crate) fields: [StreamField; N],
 }
 
 /// Finds a stream and its fields by name; `None` if one is missing.
-fn stream_fields<const N: usize>(
+pub(crate) fn stream_fields<const N: usize>(
     manifest: &Manifest,
     name: &str,
     fields: [&str; N],

@@ -28,7 +28,12 @@ fn findings_are_first_and_sorted_by_severity_then_time() {
         (1, 10, 99, "h"),
     ] {
         let module = if module == 1 { &mut one } else { &mut two };
-        module.emit(&mut report, "findings", &finding(START + time * SECOND, severity, text, "tcp", "rows"));
+        let filter = if text == "a" { "tcp".to_owned() } else { format!("port {time}") };
+        module.emit(
+            &mut report,
+            "findings",
+            &finding(START + time * SECOND, severity, text, &filter, "rows"),
+        );
     }
     one.emit(&mut report, "rows", &[("n", Value::Int(1))]);
     let facts = RunModuleInfo {
@@ -66,6 +71,22 @@ fn findings_are_first_and_sorted_by_severity_then_time() {
 }
 
 #[test]
+fn findings_with_the_same_filter_are_one_item_with_their_number() {
+    let mut report = RunReport::new();
+    let mut module = add_module(&mut report, "m", manifest_with_findings("m"));
+    for n in 0..1_000 {
+        let filter = ["tcp", "udp"][n % 2];
+        module.emit(&mut report, "findings", &finding(START + n as u64 * SECOND, 3, "text", filter, "rows"));
+    }
+    let page = report.render(&CaptureInfo::default(), &[]);
+    let texts = texts(&page);
+    assert_eq!(texts.len(), 2);
+    let further = "text (and 499 more with this filter, the last at 2025-03-10 10:03:18.123)Filter: tcp";
+    assert!(texts[0].contains(further), "{texts:?}");
+    assert!(page.contains("1\u{202f}000 medium.") && !page.contains("more findings"));
+}
+
+#[test]
 fn modules_without_findings_have_one_line_each() {
     let (report, capture, mut modules) = run();
     modules[1].faults = 3;
@@ -96,7 +117,8 @@ fn a_flood_of_hostile_findings_is_bounded_harmless_and_hides_no_other_module() {
     let mut hostile = add_module(&mut report, "hostile", manifest_with_findings("hostile"));
     let long = format!("{}\u{202e}\u{7}\u{0}", HOSTILE).repeat(2_000);
     for n in 0..20_000u64 {
-        let values = finding(START - n, 5, &long, &long, &long);
+        let text = format!("{n} {long}");
+        let values = finding(START - n, 5, &text, &long, &long);
         hostile.emit(&mut report, "findings", &values);
     }
     let invalid = b"\xff\xfe<script>\xc3";

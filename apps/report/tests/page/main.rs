@@ -5,6 +5,7 @@ mod accessibility;
 mod fabricated;
 mod findings;
 mod html;
+mod overview;
 mod sample;
 
 use fabricated::{Module, START, Value, add_module, add_packet, manifest, run};

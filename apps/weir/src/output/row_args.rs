@@ -1,12 +1,14 @@
 //! Options of the rows on standard output.
 
+use crate::local_time;
 use clap::{Args, ValueEnum};
+use weir_rows::{UtcOffset, utc};
 
 /// Options of the rows on standard output, which `weir run` and `weir follow` share.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RowArgs {
     /// Print the first N rows of each stream, or all of them [default: all in weir follow, and with --format; else 10, or with more than three
-    /// streams, 5 of the first stream of each module]
+    /// streams, none beside the overview of the default modules, and 5 of the first stream of each module without it]
     #[arg(long, value_name = "N|all")]
     pub rows: Option<RowsArg>,
     /// Print rows while the command goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary of weir run then goes to
@@ -19,6 +21,13 @@ pub struct RowArgs {
     /// Print times of rows in the local time zone instead of UTC
     #[arg(long)]
     pub local_time: bool,
+}
+
+impl RowArgs {
+    /// Returns the offset of printed times from UTC.
+    pub fn utc_offset(&self) -> UtcOffset {
+        if self.local_time { local_time::offset } else { utc }
+    }
 }
 
 /// The format of rows on standard output.

@@ -1,16 +1,13 @@
 //! Rows on standard output: the first rows of each stream as a table, or all rows as tables, JSON lines or CSV.
 
-use crate::local_time;
 use crate::output::row_args::{FormatArg, RowArgs};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
-use weir_abi::finding::Severity;
 use weir_admission::{DeclaredStream, Manifest};
-use weir_rows::{CsvRows, FindingReader, FindingRow, JsonRows, RowTable, UtcOffset, utc};
+use weir_rows::{CsvRows, FindingGroups, FindingReader, JsonRows, RowTable, UtcOffset};
 use weir_session::Record;
-use weir_units::{Escape as _, Timestamp};
+use weir_units::Escape as _;
 
 /// The number of rows of each stream without `--rows`.
 const ROWS_DEFAULT: u64 = 10;
@@ -20,9 +17,9 @@ const STREAMS_MAX: usize = 3;
 const ROWS_OF_LEADING: u64 = 5;
 
 /// The number of findings that are printed below the tables without `--rows`.
-const FINDINGS_DEFAULT: u64 = 20;
+const FINDINGS_DEFAULT: usize = 20;
 /// The most findings that are printed below the tables.
-const FINDINGS_MAX: u64 = 1_000;
+const FINDINGS_MAX: usize = 1_000;
 
 /// Errors of the choice of streams.
 #[derive(Debug, thiserror::Error)]
@@ -71,36 +68,26 @@ pub struct RowOutput {
 /// The most severe findings of a run, the most severe first, and of equally severe ones the earliest.
 #[derive(Debug)]
 struct RankedFindings {
-    /// Each finding with its rank and its line.
-    lines: Vec<((Reverse<Severity>, Timestamp), String)>,
-    lines_max: u64,
-    /// All findings so far.
-    count: u64,
+    groups: FindingGroups,
+    /// The label of each module.
+    labels: Vec<String>,
+    offset: UtcOffset,
 }
 
 impl RankedFindings {
-    fn add(&mut self, finding: &FindingRow<'_>, line: impl FnOnce() -> String) {
-        self.count += 1;
-        let rank = (Reverse(finding.severity), finding.time);
-        let place = self.lines.partition_point(|(other, _)| *other <= rank);
-        if (place as u64) < self.lines_max {
-            self.lines.insert(place, (rank, line()));
-            self.lines.truncate(usize::try_from(self.lines_max).unwrap_or(usize::MAX));
-        }
-    }
-
     /// Returns the lines with their title; empty without findings.
     fn text(&self) -> String {
-        if self.count == 0 {
+        if self.groups.total() == 0 {
             return String::new();
         }
-        let mut text =
-            if self.lines.is_empty() { "" } else { "findings, the most severe first:\n" }.to_owned();
-        for (_, line) in &self.lines {
-            text.push_str(line);
+        let groups = self.groups.groups();
+        let mut text = if groups.is_empty() { "" } else { "findings, the most severe first:\n" }.to_owned();
+        for group in groups {
+            let label = self.labels.get(group.module).map(String::as_str).unwrap_or_default();
+            text.push_str(&group.line(label, self.offset));
             text.push('\n');
         }
-        let more = self.count - self.lines.len() as u64;
+        let more = self.groups.others();
         if more > 0 {
             let more = weir_rows::text::with_commas(more);
             text.push_str(&format!("… {more} more findings, --rows all or --out DIR\n"));
@@ -181,14 +168,15 @@ impl RowChoice {
 
 impl RowOutput {
     /// Creates the output of `weir run` for these modules, each with its label. Without `--format`, rows are printed only if
-    /// `prints` is true. The rows of an interface are printed as they come.
+    /// `prints` is true. The rows of an interface are printed as they come. If there are many streams, the first rows of a capture
+    /// give way to the overview, if the run has one.
     ///
     /// # Errors
     /// `--stream` does not name a stream, or CSV would need several headers.
     pub fn for_run(
         args: &RowArgs,
         prints: bool,
-        is_interface: bool,
+        (is_interface, has_overview): (bool, bool),
         modules: &[(String, &Manifest)],
         bar: Option<ProgressBar>,
     ) -> Result<Self, StreamArgError> {
@@ -198,7 +186,8 @@ impl RowOutput {
             |(module, stream): (usize, usize)| modules[module].1.streams[stream].has_findings();
         let tables = choice.streams.iter().filter(|place| !has_findings(**place)).count();
         if choice.has_finding_lines && args.rows.is_none() && tables > STREAMS_MAX {
-            choice.streams.retain(|place| place.1 == 0 || has_findings(*place));
+            let has_leading = is_interface || !has_overview;
+            choice.streams.retain(|place| place.1 == 0 && has_leading || has_findings(*place));
             choice.rows_max = ROWS_OF_LEADING;
         }
         choice.is_interleaved |= is_interface;
@@ -223,7 +212,7 @@ impl RowOutput {
         modules: &[(String, &Manifest)],
         bar: Option<ProgressBar>,
     ) -> Self {
-        let offset: UtcOffset = if args.local_time { local_time::offset } else { utc };
+        let offset = args.utc_offset();
         let line_width = line_width();
         let stream = |(label, manifest): &(String, &Manifest), index: usize, declared: &DeclaredStream| {
             let findings = FindingReader::of(manifest)
@@ -260,9 +249,13 @@ impl RowOutput {
             last: None,
             buffer: Vec::new(),
             ranked: RankedFindings {
-                lines: Vec::new(),
-                lines_max: args.rows.map_or(FINDINGS_DEFAULT, |rows| rows.0.min(FINDINGS_MAX)),
-                count: 0,
+                groups: FindingGroups::new(
+                    args.rows
+                        .map_or(FINDINGS_DEFAULT, |rows| usize::try_from(rows.0).unwrap_or(usize::MAX))
+                        .min(FINDINGS_MAX),
+                ),
+                labels: modules.iter().map(|(label, _)| label.clone()).collect(),
+                offset,
             },
             bar: bar.filter(|_| io::stdout().is_terminal()),
             is_closed: false,
@@ -277,7 +270,7 @@ impl RowOutput {
 
     /// Returns true if rows were printed as tables or lines.
     pub fn has_printed(&self) -> bool {
-        self.last.is_some() || self.ranked.count > 0
+        self.last.is_some() || self.ranked.groups.total() > 0
     }
 
     /// Adds a row of the module with this index.
@@ -299,11 +292,11 @@ impl RowOutput {
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
             RowWriter::Findings { reader, label, offset, lines } => {
                 let Some(finding) = reader.read(record) else { return };
-                let line = || finding.line(label, *offset);
                 if self.is_interleaved {
-                    lines.extend_from_slice(format!("finding  {}\n", line()).as_bytes());
+                    lines
+                        .extend_from_slice(format!("finding  {}\n", finding.line(label, *offset)).as_bytes());
                 } else {
-                    self.ranked.add(&finding, line);
+                    self.ranked.groups.add(module, &finding);
                 }
             }
         }
@@ -346,7 +339,7 @@ impl RowOutput {
                 }
             }
         }
-        if !self.is_interleaved && self.ranked.count > 0 {
+        if !self.is_interleaved && self.ranked.groups.total() > 0 {
             if self.last.is_some() {
                 self.buffer.push(b'\n');
             }

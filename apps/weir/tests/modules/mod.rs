@@ -7,6 +7,7 @@ pub(crate) mod capture;
 mod dns;
 mod dscp_mark;
 mod entropy;
+mod findings_of_traces;
 mod flows;
 mod http;
 mod jobs;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 const SERVER: &str = "192.0.2.10:80";
 
 /// Adds `per_second` connections per second, each opened and closed by both sides within 20 ms.
-fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64) {
+pub fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64) {
     for second in seconds {
         for i in 0..per_second {
             let begin = BEGIN + second * SECOND + i * (900 * MILLISECOND / per_second);
@@ -27,7 +27,7 @@ fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second:
 }
 
 /// Adds `per_second` SYN packets per second from spoofed addresses.
-fn flood(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64, victim: &str) {
+pub fn flood(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64, victim: &str) {
     for second in seconds {
         for i in 0..per_second {
             let source = format!("203.0.{}.{}:{}", i / 250, i % 250, 1024 + second);

@@ -59,8 +59,8 @@ pub struct Collector {
     pub sinks: Vec<ResultSink>,
     /// The destinations of packets.
     pub packet_outputs: PacketOutputs,
-    /// The report, if one is written.
-    pub report: Option<RunReport>,
+    /// The report, of which only the overview is used if no page is written.
+    pub report: RunReport,
     /// The rows on standard output.
     pub rows: RowOutput,
     /// Patches that could not be applied to packets that were written.
@@ -79,7 +79,7 @@ impl Collector {
     pub fn new(
         sinks: Vec<ResultSink>,
         packet_outputs: PacketOutputs,
-        report: Option<RunReport>,
+        report: RunReport,
         rows: RowOutput,
         durability: Durability,
     ) -> Self {
@@ -126,9 +126,7 @@ impl Collector {
             sink.has_changed_packets |= outputs.iter().any(has_changed);
             for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
-                if let Some(report) = &mut self.report {
-                    report.add_record(sink.in_report, &record);
-                }
+                self.report.add_record(sink.in_report, &record);
                 self.rows.push(module, &record);
             }
             for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
@@ -141,12 +139,12 @@ impl Collector {
         }
         self.rows.flush().map_err(CollectError::Rows)?;
         if let Some(block) = task.block() {
-            if let Some(report) = &mut self.report {
+            if self.report.has_page() {
                 // Bytes that a file has lost while it was read would be zeros.
                 let intact = block.descriptors().iter().enumerate().take(block.intact());
                 for (index, descriptor) in intact.skip(block.lead()) {
                     block.copy_head(index, RunReport::head_bytes(descriptor), &mut self.head);
-                    report.add_packet(descriptor, &self.head);
+                    self.report.add_packet(descriptor, &self.head);
                 }
             }
             self.unpatched += self.packet_outputs.send(block, outputs)?;

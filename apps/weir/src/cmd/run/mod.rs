@@ -270,7 +270,8 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let WorkerPool { mut source, shards, mut collector } = pool;
     let (totals, live, is_interrupted) = (source.totals(), source.live_totals(), source.is_interrupted());
     let selected = source.selected_packets();
-    let (report, packet_outputs) = (collector.report.take(), std::mem::take(&mut collector.packet_outputs));
+    let (report, packet_outputs) =
+        (std::mem::take(&mut collector.report), std::mem::take(&mut collector.packet_outputs));
     let rows_printed = collector.rows.finish();
     let has_rows = collector.rows.has_printed();
     let forwarded = packet_outputs.forwarder.map(Forwarder::finish);
@@ -322,9 +323,11 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         failed_files: Vec::new(),
         report: None,
         summary: None,
+        overview: report.overview(),
+        utc_offset: args.printing.utc_offset(),
     };
     summary.set_errors(&errors);
-    let report_written = report.zip(files.report).map_or(Ok(None), |(report, file)| {
+    let report_written = files.report.map_or(Ok(None), |file| {
         file.write(&report.render(&summary.capture_facts(), &summary.module_facts())).map(Some)
     });
     match report_written {
@@ -541,8 +544,11 @@ fn assemble(
     let printed: Vec<_> =
         labels.iter().cloned().zip(programs.iter().map(|program| program.admitted().manifest())).collect();
     let prints = !args.json && !writes_packets_to_stdout(args);
-    let rows =
-        RowOutput::for_run(&args.printing, prints, args.interface.is_some(), &printed, progress.bar())?;
+    let mut report = if args.report.is_some() { RunReport::new() } else { RunReport::without_page() };
+    let in_report: Vec<usize> =
+        printed.iter().map(|(label, manifest)| report.add_module(label, manifest)).collect();
+    let kind = (args.interface.is_some(), report.has_overview());
+    let rows = RowOutput::for_run(&args.printing, prints, kind, &printed, progress.bar())?;
     let mut shards: Vec<Shard> = Vec::new();
     let mut instances = Vec::new();
     for (program, label) in programs.iter().zip(&labels) {
@@ -587,11 +593,12 @@ fn assemble(
         .as_ref()
         .map(|path| CaptureFile::create(path, packet_source.capture(), rotation))
         .transpose()?;
-    let mut report = args.report.is_some().then(RunReport::new);
     // Packets of an interface cannot be read again, so their records must survive a crash.
     let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
     let mut sinks: Vec<ResultSink> = Vec::new();
-    for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
+    for (((program, label), instances), in_report) in
+        programs.iter().zip(labels).zip(instances).zip(in_report)
+    {
         let manifest = program.admitted().manifest();
         let facts = origin_facts(args, captures, program.admitted());
         let files =
@@ -605,7 +612,6 @@ fn assemble(
                 found.path.escaped()
             );
         }
-        let in_report = report.as_mut().map_or(0, |report| report.add_module(&label, manifest));
         let outputs = Outputs::create(args.out.as_deref(), &files.folder(), manifest)?;
         sinks.push(ResultSink {
             label,

@@ -1,6 +1,7 @@
 //! The summary of a run: a table for people, a JSON document for programs, and the input of the report.
 
 mod document;
+mod overview_document;
 
 use super::RunError;
 use super::forward::Forwarded;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use weir_admission::{Admitted, Tier};
 use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
-use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
+use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
+use weir_rows::UtcOffset;
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Escape as _, Nanos};
 use weir_wire::stream::TcpStreamCounters;
@@ -69,6 +71,10 @@ pub struct RunSummary {
     pub report: Option<PathBuf>,
     /// The file of the summary itself.
     pub summary: Option<PathBuf>,
+    /// The services and hosts of the capture; `None` if no module of the run feeds the overview.
+    pub overview: Option<OverviewDigest>,
+    /// The offset of the times of the overview from UTC.
+    pub utc_offset: UtcOffset,
 }
 
 /// The output capture of `-w`.
@@ -114,6 +120,8 @@ pub struct ModuleSummary {
     dropped_records: u64,
     dropped_frames: u64,
     log_dropped: u64,
+    /// The counters of its TCP streams; `None` if it follows none.
+    tcp_streams: Option<TcpStreamCounters>,
     /// Calls that exceeded their limit.
     exceeded: u64,
     strikes: u64,
@@ -127,8 +135,6 @@ pub struct ModuleSummary {
     /// A short reason why the module is not proved.
     why: Option<String>,
     first_faults: Vec<PacketFault>,
-    /// The counters of the TCP streams; `None` for a module without them.
-    tcp_streams: Option<TcpStreamCounters>,
     /// Packets processed before the module read zeros in place of lost bytes.
     packets_before_zeros: Option<u64>,
     streams: Vec<StreamRows>,
@@ -161,6 +167,7 @@ impl ModuleSummary {
             dropped_records: counters().map(|c| c.records_dropped).sum(),
             dropped_frames: counters().map(|c| c.frames_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
+            tcp_streams: tcp_streams(shards),
             exceeded: counters().map(|c| c.exceeded).sum(),
             // The instances share one counter of strikes.
             strikes: counters().map(|c| c.strikes).max().unwrap_or(0),
@@ -172,11 +179,6 @@ impl ModuleSummary {
             tier: admitted.tier(),
             why: admitted.reason_for_tier(),
             first_faults,
-            tcp_streams: admitted.tcp().is_some().then(|| {
-                let mut sum = TcpStreamCounters::default();
-                shards.iter().for_each(|shard| sum.add(&shard.instance().stream_counters()));
-                sum
-            }),
             packets_before_zeros: shards
                 .iter()
                 .filter_map(|shard| shard.cutoff)
@@ -403,6 +405,9 @@ impl RunSummary {
     }
 
     fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
+        if let Some(overview) = &self.overview {
+            out.write_all(overview.text(self.utc_offset).as_bytes())?;
+        }
         let totals = &self.totals;
         writeln!(
             out,
@@ -445,6 +450,11 @@ impl RunSummary {
         for (i, (module, why)) in self.modules.iter().filter_map(|m| Some((m, m.why.as_ref()?))).enumerate() {
             let gap = if i == 0 { "\n" } else { "" };
             writeln!(out, "{gap}{} is {}: {why}", module.name, module.tier)?;
+        }
+        let streams = |module: &ModuleSummary| tcp_streams_line(&module.name, module.tcp_streams.as_ref()?);
+        for (i, line) in self.modules.iter().filter_map(streams).enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{line}")?;
         }
         let files = self.modules.iter().flat_map(|module| &module.streams);
         let files: Vec<_> = files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))).collect();
@@ -542,6 +552,30 @@ impl RunSummary {
         };
         self.modules.iter().map(facts).collect()
     }
+}
+
+/// Adds up the counters of the TCP streams of a module's instances; `None` if it follows none.
+fn tcp_streams(shards: &[Shard]) -> Option<TcpStreamCounters> {
+    let mut counters = shards
+        .iter()
+        .filter(|shard| shard.instance().has_streams())
+        .map(|shard| shard.instance().stream_counters());
+    let first = counters.next()?;
+    Some(counters.fold(first, |mut sum, counters| {
+        sum.add(&counters);
+        sum
+    }))
+}
+
+/// Describes the TCP streams of a module and what they lack; `None` if it followed none.
+fn tcp_streams_line(name: &str, counters: &TcpStreamCounters) -> Option<String> {
+    let others: Vec<String> = counters
+        .named()
+        .filter(|(name, count)| *name != "opened" && *count > 0)
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
+    (counters.opened > 0).then(|| format!("{name} followed {} TCP streams{others}", counters.opened))
 }
 
 fn stream_facts(stream: &StreamRows) -> StreamInfo {

@@ -1,5 +1,6 @@
 //! The summary of a run as a JSON document, which docs/reference/summary.schema.json describes.
 
+use super::overview_document::{OverviewDocument, overview_document};
 use super::{ModuleSummary, RunSummary, WrittenCapture};
 use crate::cmd::run::outputs::OutputSent;
 use crate::cmd::run::shard::PacketFault;
@@ -32,6 +33,9 @@ struct Document<'a> {
     summary: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed_files: Vec<FailedFileDocument<'a>>,
+    /// Absent if no module of the run feeds the overview.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overview: Option<OverviewDocument<'a>>,
     modules: Vec<ModuleDocument<'a>>,
 }
 
@@ -113,7 +117,7 @@ struct ModuleDocument<'a> {
     memory_bytes: u64,
     ended: bool,
     streams: Vec<StreamDocument<'a>>,
-    /// The counters of the TCP streams; absent for a module without them.
+    /// Absent if the module follows no TCP streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_streams: Option<BTreeMap<&'static str, u64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -189,6 +193,7 @@ impl RunSummary {
                 .iter()
                 .map(|file| FailedFileDocument { path: path_text(&file.path), error: &file.error })
                 .collect(),
+            overview: self.overview.as_ref().map(overview_document),
             modules: self.modules.iter().map(ModuleSummary::document).collect(),
         };
         crate::json::document_text(&document)
