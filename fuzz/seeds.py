@@ -347,6 +347,60 @@ def credential_inputs():
     yield from payload_inputs()
 
 
+def parser_inputs():
+    """Conversations with the modules dns, tls, http and quic."""
+    def messages(module, *each):
+        return bytes([module]) + b"".join(
+            struct.pack("<H", len(message) << 1 | from_server) + message for from_server, message in each)
+
+    name = b"\x03www\x07example\x03org\x00"
+    query = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + name + b"\0\1\0\1"
+    answer = (struct.pack(">6H", 7, 0x8180, 1, 2, 0, 0) + name + b"\0\1\0\1"
+              + b"\xc0\x0c\0\5\0\1\0\0\0\x3c\0\2\xc0\x10" + b"\xc0\x10\0\1\0\1\0\0\0\x3c\0\4\xc0\0\2\1")
+    loop = struct.pack(">6H", 8, 0x0100, 1, 0, 0, 0) + b"\xc0\x0c\0\1\0\1"
+    yield "dns", messages(0, (0, query), (1, answer))
+    yield "dns-loop", messages(0, (0, loop), (1, loop))
+    framed = [struct.pack(">H", len(message)) + message for message in (query, answer)]
+    yield "dns-tcp", messages(1, (0, framed[0][:5]), (0, framed[0][5:]), (1, framed[1]))
+
+    def extension(kind, body):
+        return struct.pack(">HH", kind, len(body)) + body
+
+    host = b"www.example.org"
+    server_name = extension(0, struct.pack(">HBH", len(host) + 3, 0, len(host)) + host)
+    extensions = b"".join([
+        server_name, extension(0x0A0A, b""), extension(16, b"\0\x0c\2h2\x08http/1.1"), extension(13, b"\0\4\4\3\x08\4"),
+        extension(43, b"\4\3\4\3\3")])
+    hello = (b"\3\3" + 32 * b"r" + b"\0" + b"\0\6\x0a\x0a\x13\1\xc0\x2f" + b"\1\0"
+             + struct.pack(">H", len(extensions)) + extensions)
+    hello = b"\1" + struct.pack(">I", len(hello))[1:] + hello
+    chosen = b"\3\3" + 32 * b"s" + b"\0\xc0\x2f\0\0\0"
+    chosen = b"\2" + struct.pack(">I", len(chosen))[1:] + chosen
+
+    def record(kind, body):
+        return bytes([kind, 3, 1]) + struct.pack(">H", len(body)) + body
+
+    yield "tls", messages(2, (0, record(22, hello)), (1, record(22, chosen)), (1, record(21, b"\2\x28")))
+    yield "tls-fragments", messages(
+        2, *[(0, record(22, hello[at : at + 20])) for at in range(0, len(hello), 20)], (1, record(22, chosen)), (1, b""), (1, record(23, 9 * b"d")))
+    request = b"GET /index.html?q=1 HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: seed/1\r\n\r\n"
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: a\r\n folded\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    yield "http", messages(3, (0, request), (1, response))
+    yield "http-pipelined", messages(3, (0, request + request), (1, response), (1, chunked))
+    yield "http-smuggling", messages(
+        3, (0, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + request), (1, response))
+    yield "http-h2c", messages(3, (0, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + 9 * b"\0"))
+    # The client's Initial packet of RFC 9001, A.2, without its ciphertext; and one of an unknown version.
+    initial = bytes.fromhex("c000000001088394c8f03e5157080000449e7b9aec34")
+    # Frames that the target seals: a CRYPTO frame with the hello, and the hello in two frames of two packets, the later one first.
+    crypto = lambda at, part: b"\6" + struct.pack(">HH", 0x4000 | at, 0x4000 | len(part)) + part
+    yield "quic-hello", messages(5, (0, crypto(0, hello)))
+    yield "quic-split", messages(5, (0, crypto(40, hello[40:]) + b"\1"), (0, b"\0" + crypto(0, hello[:40])))
+    yield "quic", messages(4, (0, initial + 1178 * b"p"))
+    yield "quic-version", messages(4, (0, b"\xc0\xba\xba\xba\xba" + initial[5:] + 1178 * b"p"), (1, b"\xc0\0\0\0\0" + initial[5:16] + b"\0\0\0\1"))
+
+
 def search_inputs():
     """Patterns, each with its length, and a text."""
     def search(text, *patterns):
@@ -376,6 +430,7 @@ def main():
         "credential": credential_inputs(),
         "filter": filter_inputs(),
         "handshake": handshake_inputs(),
+        "parser": parser_inputs(),
         "search": search_inputs(),
         "stream": stream_inputs(),
         "view": view_inputs(),
