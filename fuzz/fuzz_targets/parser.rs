@@ -101,11 +101,8 @@ impl Stage {
         let options = EngineOptions { call_limit: Duration::from_secs(60), ..EngineOptions::default() };
         let engine = Engine::new(options, None).expect("the engine starts");
         let load = |target: &Target| {
-            let settings: Vec<_> = target
-                .settings
-                .iter()
-                .map(|(name, value)| ((*name).into(), vec![(*value).into()]))
-                .collect();
+            let settings: Vec<_> =
+                target.settings.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()])).collect();
             let admitted = Admitted::admit(target.wasm.to_vec(), &settings).expect("a shipped module");
             engine.load(admitted).expect("a shipped module")
         };
@@ -144,7 +141,11 @@ impl Stage {
         for record in instance.take_records(Records::default()).iter() {
             let stream = &program.admitted().manifest().streams[usize::from(record.stream)];
             for field in &stream.fields {
-                assert!(field.read(record.row, record.tail).is_some(), "`{}` is not in its record", field.name);
+                assert!(
+                    field.read(record.row, record.tail).is_some(),
+                    "`{}` is not in its record",
+                    field.name
+                );
             }
         }
         assert!(instance.take_log().iter().all(|line| !line.text.chars().any(char::is_control)));
