@@ -257,9 +257,7 @@ fn reason(
     if !stream.has_syn[side] && !theirs.0.is_empty() {
         let (ours, theirs) = (without_first_hole(ours), without_first_hole(theirs));
         if ends_at_hole(&ours, &theirs) {
-            return Some(
-                "without a SYN: bytes before the first captured ones are missing, or are not of interest",
-            );
+            return Some("without a SYN: where a direction begins follows from other packets");
         }
         let (ours, theirs) = (reversed(&ours), reversed(&theirs));
         if rest(&theirs, &ours).or_else(|| rest(&ours, &theirs)).is_some() {
