@@ -9,6 +9,9 @@ use std::net::IpAddr;
 
 const ENDS: [&str; 2] = ["198.18.0.1", "198.18.0.2"];
 
+/// The victim of a flood.
+const VICTIM: &str = "2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff";
+
 /// Packets at these times in ms.
 type Packets = [(u64, Packet)];
 /// Makes a frame of a packet.
@@ -25,7 +28,8 @@ fn in_vxlan(packet: &Packet) -> Packet {
 }
 
 fn in_ip(protocol: u8, inner: &[u8]) -> Vec<u8> {
-    let [from, to] = ["2001:db8:ffff::1", "2001:db8:ffff::2"].map(|end| end.parse::<IpAddr>().unwrap());
+    let end = |number: u16| format!("2001:db8:1111:2222:3333:4444:5555:{number}").parse::<IpAddr>().unwrap();
+    let [from, to] = [1111, 2222].map(end);
     [&[2; 12][..], &[0x86, 0xDD], &ip(from, to, protocol, inner)].concat()
 }
 
@@ -230,10 +234,12 @@ fn datagrams_in_tunnels_count_with_the_ports_inside() {
 
 #[test]
 fn floods_in_tunnels_are_findings_whose_filters_select_them() {
-    let flood = |i: u64| (format!("203.0.113.{}:{}", i % 250, 1024 + i), "198.51.100.9:443".to_owned());
+    // Addresses of the greatest length, so that filters are of the greatest length too.
+    let flood = |i: u64| (format!("[2001:db8::{i:x}]:999"), format!("[{VICTIM}]:443"));
     let scan = |i: u64| ("192.0.2.1:999".to_owned(), format!("10.9.{}.{}:22", i / 200, i % 200 + 1));
     type Ends = fn(u64) -> (String, String);
-    let cases: [(Ends, &str); 2] = [(flood, "SYN flood on 198.51.100.9: "), (scan, "Port scan of ")];
+    let cases: [(Ends, &str); 2] =
+        [(flood, "SYN flood on 2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff: "), (scan, "Port scan of ")];
     for (ends, text) in cases {
         let packets: Vec<_> = (0..900)
             .map(|i| {
