@@ -9,9 +9,24 @@
 enum { NEEDLE_MAX = 256 };
 
 static uint8_t needle[NEEDLE_MAX];
+static bool is_outer;
+
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     const uint64_t first = param_first(), last = param_last();
     const uint32_t needle_len = param_needle(needle, sizeof needle);
     if (needle_len == 0 || needle_len > NEEDLE_MAX) {
@@ -35,6 +50,7 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, uint32
         .dst_port = p->dst_port,
         .vlan = weir_vlan(p),
         .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .tunnel = weir_tunnel_name(is_outer ? WEIR_TUNNEL_NONE : p->tunnel),
         .community_id = weir_string(community_id, id_len),
         .has_community_id = id_len != 0,
         .offset_bytes = offset,
@@ -44,15 +60,37 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, uint32
     emit_matches(&row);
 }
 
-WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+WEIR_INLINE bool is_tcp(const struct weir_packet *p) { return (p->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4); }
+
+/* Searches in `len` bytes of payload. */
+WEIR_INLINE void search(const struct weir_packet *p, uint32_t len)
 {
     /* Parameters are constants where they are read, so that the cost of the search is bounded. */
     const uint32_t first = (uint32_t)param_first(), end = (uint32_t)param_last() + 1, needle_len = param_needle(NULL, 0);
-    if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < first + needle_len)
-        return WEIR_PASS;
-    const uint32_t stop = p->payload_len < end ? p->payload_len : end;
+    if (len < first + needle_len)
+        return;
+    const uint32_t stop = len < end ? len : end;
     const int32_t found = weir_find_short(weir_payload(p) + first, stop - first, needle, needle_len);
     if (WEIR_UNLIKELY(found >= 0))
         report(p, first + (uint32_t)found);
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    const struct weir_packet *q = weir_innermost(p, &room);
+    /* The captured length gives the cost of the search a limit that weir knows. */
+    if (is_tcp(q))
+        search(q, q->payload_len < p->cap_len ? q->payload_len : p->cap_len);
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    /* No tunnel is carried over TCP, so most packets need no test for one. */
+    if (is_tcp(p))
+        search(p, p->payload_len);
+    else if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
+        tunnelled(p);
     return WEIR_PASS;
 }

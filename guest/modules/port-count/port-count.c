@@ -8,20 +8,35 @@
 
 enum { PORTS_MAX = 4096, TO = 0, FROM = 1 };
 
-struct count {
+struct tally {
     uint64_t packets, bytes;
 };
 
 static uint16_t slot_of[65536]; /* 0: not in the list */
 static uint16_t port_of[PORTS_MAX + 1];
-static struct count now_count[PORTS_MAX + 1][2], total[PORTS_MAX + 1][2];
+static struct tally now_count[PORTS_MAX + 1][2], total[PORTS_MAX + 1][2];
 static uint8_t list[(PORTS_MAX + 1) * 8];
 static uint32_t ports; /* slots 1 ..= ports are in use */
 static uint64_t interval_ns;
+static bool is_outer;
 static bool any; /* whether this interval has packets */
+
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     interval_ns = (uint64_t)param_interval();
     const uint32_t bytes = (uint32_t)param_ports(list, sizeof list);
     if (bytes > PORTS_MAX * 8) {
@@ -51,21 +66,36 @@ static inline uint32_t slots(void)
 
 static inline void add(uint32_t slot, uint32_t side, uint32_t bytes)
 {
-    struct count *count = &now_count[slot][side];
+    struct tally *count = &now_count[slot][side];
     count->packets++;
     count->bytes += bytes;
     any = true;
 }
 
-WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+WEIR_INLINE void count(const struct weir_packet *p)
 {
     if ((p->flags & (WEIR_UDP | WEIR_L4)) != (WEIR_UDP | WEIR_L4))
-        return WEIR_PASS;
+        return;
     const uint32_t to = slot_of[p->dst_port], from = slot_of[p->src_port];
     if (to != 0)
         add(to, TO, p->wire_len);
     if (from != 0)
         add(from, FROM, p->wire_len);
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    count(weir_innermost(p, &room));
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
+        tunnelled(p);
+    else
+        count(p);
     return WEIR_PASS;
 }
 
@@ -75,7 +105,7 @@ static void end_interval(uint64_t begin)
         return;
     const uint32_t last = slots();
     for (uint32_t slot = 1; slot <= last; slot++) {
-        struct count *to = &now_count[slot][TO], *from = &now_count[slot][FROM];
+        struct tally *to = &now_count[slot][TO], *from = &now_count[slot][FROM];
         if ((to->packets | from->packets) == 0)
             continue;
         const struct counts_row row = { begin, port_of[slot], to->packets, to->bytes, from->packets, from->bytes };
@@ -83,7 +113,7 @@ static void end_interval(uint64_t begin)
         for (uint32_t side = TO; side <= FROM; side++) {
             total[slot][side].packets += now_count[slot][side].packets;
             total[slot][side].bytes += now_count[slot][side].bytes;
-            now_count[slot][side] = (struct count){ 0, 0 };
+            now_count[slot][side] = (struct tally){ 0, 0 };
         }
     }
     any = false;
@@ -99,7 +129,7 @@ WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
     end_interval(now - now % interval_ns);
     const uint32_t last = slots();
     for (uint32_t slot = 1; slot <= last; slot++) {
-        const struct count *to = &total[slot][TO], *from = &total[slot][FROM];
+        const struct tally *to = &total[slot][TO], *from = &total[slot][FROM];
         const struct totals_row row = { port_of[slot], to->packets, to->bytes, from->packets, from->bytes };
         emit_totals(&row);
     }

@@ -31,6 +31,7 @@ static struct keys *sets;
 static struct handshake *handshakes; /* WAYS for each set */
 static uint32_t *evicted;            /* one for each set */
 static uint32_t set_shift;
+static bool is_outer;
 
 /* Returns an end of a connection as a word: exact for IPv4, a hash for IPv6. */
 static inline uint64_t side(const struct weir_packet *p, bool source)
@@ -43,8 +44,22 @@ static inline uint64_t side(const struct weir_packet *p, bool source)
     return weir_hash_add(weir_hash_add(port, weir_le64(address)), weir_le64(address + 8));
 }
 
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
+
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     /* As many sets as the entries need, rounded up to a power of two. */
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
@@ -92,8 +107,9 @@ static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
     first[way] = (struct handshake){ .syn_ns = p->ts_ns, .client = client, .next = next, .data_len = data_len, .syns = syns };
 }
 
-/* Reports a handshake that took long. */
-static __attribute__((noinline)) void report_slow(const struct weir_packet *p, const struct handshake *h, int64_t rtt_ns)
+/* Reports a handshake that took long. `outer` is the packet as its outermost IP header describes it. */
+static __attribute__((noinline)) void report_slow(const struct weir_packet *p, const struct weir_packet *outer, const struct handshake *h,
+                                                  int64_t rtt_ns)
 {
     const struct weir_ip client = weir_src(p), server = weir_dst(p);
     struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
@@ -108,13 +124,18 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, c
     WEIR_ADD(&text, " ms, ");
     weir_add_number(&text, h->syns);
     WEIR_ADD(&text, " SYN");
+    /* A filter cannot look into a tunnel. There it selects the packets between the tunnel's ends. */
+    const bool is_plain = p == outer;
     weir_add_encapsulation(&filter, p);
-    WEIR_ADD(&filter, "tcp port ");
-    weir_add_number(&filter, p->dst_port);
+    if (is_plain) {
+        WEIR_ADD(&filter, "tcp port ");
+        weir_add_number(&filter, p->dst_port);
+        WEIR_ADD(&filter, " and ");
+    }
+    WEIR_ADD(&filter, "host ");
+    weir_add_ip(&filter, is_plain ? client : weir_src(outer));
     WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, client);
-    WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, server);
+    weir_add_ip(&filter, is_plain ? server : weir_dst(outer));
     const struct findings_row row = {
         .time = p->ts_ns,
         /* A repeated SYN hints at loss or an overloaded server. */
@@ -127,7 +148,7 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, c
 }
 
 /* Handles any other packet of a flow whose handshake is pending. */
-static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
+static void continued(const struct weir_packet *p, const struct weir_packet *outer, uint32_t set, uint32_t way)
 {
     struct handshake *h = &handshakes[(size_t)set * WAYS + way];
     if (p->tcp_flags & WEIR_TCP_RST) {
@@ -157,6 +178,7 @@ static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
         .dst_port = p->dst_port,
         .vlan = weir_vlan(p),
         .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .tunnel = weir_tunnel_name(is_outer ? WEIR_TUNNEL_NONE : p->tunnel),
         .community_id = weir_string(community_id, id_len),
         .has_community_id = id_len != 0,
         .rtt_ns = rtt_ns,
@@ -169,13 +191,13 @@ static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
     weir_ip_dst(p, row.dst);
     emit_rtts(&row);
     if (slow_ns != 0 && rtt_ns >= slow_ns)
-        report_slow(p, h, rtt_ns);
+        report_slow(p, outer, h, rtt_ns);
     evicted[set] = 0;
     sets[set].flow[way] = 0;
 }
 
 /* Out of line, so that most packets pass by a short function. */
-static __attribute__((noinline)) void handshake(const struct weir_packet *p)
+static __attribute__((noinline)) void handshake(const struct weir_packet *p, const struct weir_packet *outer)
 {
     const uint64_t key = p->flow_hash | 1;
     const uint32_t set = (uint32_t)(p->flow_hash >> set_shift);
@@ -185,20 +207,36 @@ static __attribute__((noinline)) void handshake(const struct weir_packet *p)
     }
     for (uint32_t way = 0; way < WAYS; way++)
         if (sets[set].flow[way] == key) {
-            continued(p, set, way);
+            continued(p, outer, set, way);
             return;
         }
 }
 
-WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+/* Returns false for a packet that is in no handshake, whatever its flow. */
+WEIR_INLINE bool packet(const struct weir_packet *p, const struct weir_packet *outer)
 {
     const uint32_t tcp = p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK | WEIR_TCP_RST);
     if (tcp == 0 || (p->flags & WEIR_L4) == 0)
-        return WEIR_PASS;
+        return false;
     const uint64_t key = p->flow_hash | 1;
     const uint64_t *flow = sets[p->flow_hash >> set_shift].flow;
     const bool pending = (flow[0] == key) | (flow[1] == key) | (flow[2] == key) | (flow[3] == key);
     if (WEIR_UNLIKELY(pending | (tcp == WEIR_TCP_SYN)))
-        handshake(p);
+        handshake(p, outer);
+    return true;
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    packet(weir_innermost(p, &room), p);
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    /* No tunnel is carried over TCP, so most packets need no test for one. */
+    if (!packet(p, p) && WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
+        tunnelled(p);
     return WEIR_PASS;
 }

@@ -14,6 +14,9 @@
 /* Destinations are counted with Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in sets of WAYS entries. */
 enum { SETS = 256, WAYS = 4 };
 
+/* Teredo is told by either port, other tunnels over UDP by the destination port. */
+enum { UDP = 17, TEREDO_PORT = 3544 };
+
 /* Sources, destinations, and services (pairs of destination and port) of SYN packets are counted by linear counting (Whang,
  * Vander-Zanden, Taylor, 1990): the share of bits that stay 0 gives the number. Beyond 8 values a bit the number is cut. */
 enum { SKETCH_BITS = 1 << 14 };
@@ -43,13 +46,21 @@ struct destination {
 static struct {
     uint64_t by_flags[8]; /* packets by FIN (1), SYN (2), RST (4) */
     uint64_t synack;
+    /* Of the outermost IP header of the last SYN packet in a tunnel; 0 without any. */
+    uint16_t tunnel_port; /* the UDP port that tells the tunnel */
+    uint8_t tunnel_protocol;
 } now_counts;
 
 static struct destination destinations[SETS][WAYS];
+/* The outer destination of the last SYN packet to each of them that was in a tunnel; a bit of the set says that there was one. */
+static struct weir_ip tunnel_ends[SETS][WAYS];
+static uint8_t has_tunnel[SETS];
 static struct sketch source_sketch, destination_sketch, service_sketch;
 
 static uint64_t interval_ns;
 static double offset, threshold, past_weight, rst_share, least_mean;
+
+static bool is_outer;
 
 static bool any; /* true if this interval has packets; no time can mark that, as 0 is a legal time */
 
@@ -74,42 +85,76 @@ static double sketch_count(const struct sketch *sketch)
     return zeros < 6 ? SKETCH_BITS * 8.0 : -(double)SKETCH_BITS * weir_ln((double)zeros / SKETCH_BITS);
 }
 
-/* Out of line, and by pointer: so that most packets pass without touching the shadow stack. */
-static __attribute__((noinline)) void count_destination(const struct weir_packet *p)
+/* Notes where the tunnel of a SYN packet leads, as its outermost IP header describes it. */
+static __attribute__((noinline)) void note_tunnel(uint32_t set, uint32_t way, const struct weir_packet *outer)
+{
+    tunnel_ends[set][way] = weir_dst(outer);
+    has_tunnel[set] |= (uint8_t)(1u << way);
+    now_counts.tunnel_protocol = outer->ip_proto;
+    now_counts.tunnel_port = outer->src_port == TEREDO_PORT ? TEREDO_PORT : outer->dst_port;
+}
+
+/* Out of line, and by pointer: so that most packets pass without touching the shadow stack. `outer` is the packet as its outermost
+ * IP header describes it. */
+static __attribute__((noinline)) void count_destination(const struct weir_packet *p, const struct weir_packet *outer)
 {
     const struct weir_ip ip = weir_dst(p), source = weir_src(p);
     const uint64_t hash = weir_hash64(ip.first, ip.last);
     sketch_add(&source_sketch, weir_hash64(source.first, source.last));
     sketch_add(&destination_sketch, hash);
     sketch_add(&service_sketch, weir_hash64(hash, p->dst_port));
-    struct destination *set = destinations[hash % SETS];
-    struct destination *least = set;
+    const uint32_t number = (uint32_t)(hash % SETS);
+    struct destination *set = destinations[number];
+    uint32_t least = 0;
     for (uint32_t way = 0; way < WAYS; way++) {
         if (set[way].count != 0 && set[way].ip.first == ip.first && set[way].ip.last == ip.last) {
             set[way].count++;
+            if (WEIR_UNLIKELY(p != outer))
+                note_tunnel(number, way, outer);
             return;
         }
-        if (set[way].count < least->count)
-            least = &set[way];
+        if (set[way].count < set[least].count)
+            least = way;
     }
-    least->ip = ip;
-    least->error = least->count;
-    least->count++;
+    set[least].ip = ip;
+    set[least].error = set[least].count;
+    set[least].count++;
+    has_tunnel[number] &= (uint8_t)~(1u << least);
+    if (WEIR_UNLIKELY(p != outer))
+        note_tunnel(number, least, outer);
+}
+
+static inline uint32_t counted_flags(const struct weir_packet *p) { return p->tcp_flags & (WEIR_TCP_FIN | WEIR_TCP_SYN | WEIR_TCP_RST); }
+
+WEIR_INLINE void count(const struct weir_packet *p, const struct weir_packet *outer)
+{
+    const uint32_t flags = counted_flags(p);
+    if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK)) == (WEIR_TCP_SYN | WEIR_TCP_ACK)) {
+        now_counts.synack++;
+        return;
+    }
+    now_counts.by_flags[flags]++;
+    if (flags & WEIR_TCP_SYN)
+        count_destination(p, outer);
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    const struct weir_packet *q = weir_innermost(p, &room);
+    if (counted_flags(q) != 0)
+        count(q, p);
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    const uint32_t flags = p->tcp_flags & (WEIR_TCP_FIN | WEIR_TCP_SYN | WEIR_TCP_RST);
     any = true;
-    if (WEIR_LIKELY(flags == 0))
-        return WEIR_PASS;
-    if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK)) == (WEIR_TCP_SYN | WEIR_TCP_ACK)) {
-        now_counts.synack++;
-        return WEIR_PASS;
-    }
-    now_counts.by_flags[flags]++;
-    if (flags & WEIR_TCP_SYN)
-        count_destination(p);
+    /* A packet in a tunnel has no TCP flags outside: no tunnel is carried over TCP. */
+    if (WEIR_UNLIKELY(counted_flags(p) != 0))
+        count(p, p);
+    else if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
+        tunnelled(p);
     return WEIR_PASS;
 }
 
@@ -156,6 +201,36 @@ static const struct destination *top_destination(void)
     return best;
 }
 
+/* Adds a filter for the SYN packets to a destination. A filter cannot look into a tunnel: it selects the packets to the tunnel's end. */
+static void add_target(struct weir_text *filter, const struct destination *d, const struct weir_ip *tunnel_end)
+{
+    if (tunnel_end != NULL)
+        WEIR_ADD(filter, "(");
+    WEIR_ADD(filter, "tcp and dst host ");
+    weir_add_ip(filter, d->ip);
+    if (tunnel_end != NULL) {
+        WEIR_ADD(filter, " or dst host ");
+        weir_add_ip(filter, *tunnel_end);
+        WEIR_ADD(filter, ")");
+    }
+}
+
+/* Adds a filter for TCP packets, and for the tunnel of the last SYN packet that was in one. */
+static void add_any_target(struct weir_text *filter)
+{
+    const uint8_t protocol = now_counts.tunnel_protocol;
+    WEIR_ADD(filter, "tcp");
+    if (protocol == UDP) {
+        WEIR_ADD(filter, " or udp port ");
+        weir_add_number(filter, now_counts.tunnel_port);
+    } else if (protocol != 0) {
+        WEIR_ADD(filter, " or ip proto ");
+        weir_add_number(filter, protocol);
+        WEIR_ADD(filter, " or ip6 proto ");
+        weir_add_number(filter, protocol);
+    }
+}
+
 /* Reports that an alarm has begun, or that a scan has become a flood. */
 static void report_alarm(const struct intervals_row *interval)
 {
@@ -178,13 +253,22 @@ static void report_alarm(const struct intervals_row *interval)
     if (is_one_target) {
         weir_add_ip(&text, top->ip);
         /* With and without a VLAN tag: behind the word "vlan", a filter looks behind a tag. */
-        WEIR_ADD(&filter, "(tcp and dst host ");
-        weir_add_ip(&filter, top->ip);
-        WEIR_ADD(&filter, ") or (vlan and tcp and dst host ");
-        weir_add_ip(&filter, top->ip);
+        const uint32_t at = (uint32_t)(top - &destinations[0][0]);
+        const struct weir_ip *end = (has_tunnel[at / WAYS] >> at % WAYS & 1) ? &tunnel_ends[0][0] + at : NULL;
+        WEIR_ADD(&filter, "(");
+        add_target(&filter, top, end);
+        WEIR_ADD(&filter, ") or (vlan and ");
+        add_target(&filter, top, end);
         WEIR_ADD(&filter, ")");
     } else {
-        WEIR_ADD(&filter, "tcp or (vlan and tcp)");
+        add_any_target(&filter);
+        WEIR_ADD(&filter, " or (vlan and ");
+        if (now_counts.tunnel_protocol != 0)
+            WEIR_ADD(&filter, "(");
+        add_any_target(&filter);
+        if (now_counts.tunnel_protocol != 0)
+            WEIR_ADD(&filter, ")");
+        WEIR_ADD(&filter, ")");
         weir_add_number(&text, interval->destinations);
         WEIR_ADD(&text, " addresses");
     }
@@ -255,6 +339,7 @@ static void end_interval(uint64_t begin)
     }
     if (syn != 0) {
         weir_fill(destinations, 0, sizeof destinations);
+        weir_fill(has_tunnel, 0, sizeof has_tunnel);
         weir_fill(&source_sketch, 0, sizeof source_sketch);
         weir_fill(&destination_sketch, 0, sizeof destination_sketch);
         weir_fill(&service_sketch, 0, sizeof service_sketch);
@@ -263,8 +348,22 @@ static void end_interval(uint64_t begin)
     any = false;
 }
 
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
+
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     interval_ns = (uint64_t)param_interval();
     offset = param_offset();
     threshold = param_threshold();

@@ -11,7 +11,8 @@
  *          (not: hop limit, traffic class, flow label)
  *   both   the first CONTENT_BYTES bytes after the IP header: the transport header and the begin of the payload. For IPv6 with
  *          the extension headers skipped, where the transport header was captured.
- * and nothing of the link layer, its padding included.
+ * and nothing of the link layer, its padding included. In a tunnel it is that of the packet inside, so that the packet is sampled
+ * before, in and behind the tunnel.
  */
 #include "weir.h"
 #include "module.h"
@@ -19,6 +20,7 @@
 enum { CONTENT_BYTES = 40, WAYS = 4 };
 
 static uint64_t packet_seed, flow_seed;
+static bool is_outer;
 static uint64_t most; /* packets whose hash is at most this are sampled */
 
 /* Labels of flows that have been reported, in sets found by the top bits of the flow hash: instances that share the flows by those
@@ -26,8 +28,22 @@ static uint64_t most; /* packets whose hash is at most this are sampled */
 static uint64_t (*labels)[WAYS];
 static uint32_t set_shift;
 
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
+
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     const uint64_t one_in = param_one_in(), seed = param_seed();
     if (one_in == 0)
         return 1;
@@ -175,6 +191,7 @@ static __attribute__((noinline)) void sample(const struct weir_packet *p, uint64
     label = weir_hash_add(weir_hash_add(label, src.first), src.last);
     label = weir_hash_end(weir_hash_add(weir_hash_add(label, dst.first), dst.last));
     label += label == 0; /* 0 marks a free entry */
+    const struct weir_str tunnel = weir_tunnel_name(is_outer ? WEIR_TUNNEL_NONE : p->tunnel);
 
     if (is_new(label, p->flow_hash)) {
         const bool has_ports = (src_port | dst_port) != 0;
@@ -190,6 +207,7 @@ static __attribute__((noinline)) void sample(const struct weir_packet *p, uint64
             .protocol = p->ip_proto,
             .vlan = weir_vlan(p),
             .has_vlan = (p->flags & WEIR_VLAN) != 0,
+            .tunnel = tunnel,
             .community_id = weir_string(community_id, id_len),
             .has_community_id = id_len != 0,
         };
@@ -197,14 +215,28 @@ static __attribute__((noinline)) void sample(const struct weir_packet *p, uint64
         weir_ip_store(row.dst, dst);
         emit_flows(&row);
     }
-    const struct samples_row row = { .time = p->ts_ns, .packet = hash, .flow = label, .wire_bytes = p->wire_len };
+    const struct samples_row row = { .time = p->ts_ns, .packet = hash, .flow = label, .wire_bytes = p->wire_len, .tunnel = tunnel };
     emit_samples(&row);
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    const struct weir_packet *q = weir_innermost(p, &room);
+    const uint64_t hash = hash_of(q);
+    if (hash <= most)
+        sample(q, hash);
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     if (!weir_is_ip(p))
         return WEIR_PASS;
+    if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer) {
+        tunnelled(p);
+        return WEIR_PASS;
+    }
     const uint64_t hash = hash_of(p);
     if (WEIR_UNLIKELY(hash <= most))
         sample(p, hash);

@@ -13,9 +13,24 @@ static uint32_t list_len;
 static struct weir_str texts[WEIR_PATTERNS];
 static int32_t handle;
 static uint32_t shortest; /* bytes of the shortest signature */
+static bool is_outer;
+
+/* Reads the parameter `layer`. Returns false for another value than its two. */
+static bool read_layer(void)
+{
+    uint8_t layer[8] = { 0 };
+    const int32_t len = param_layer(layer, sizeof layer);
+    is_outer = len == 5 && weir_equal(layer, "outer", 5);
+    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
+        return true;
+    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
+    return false;
+}
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    if (!read_layer())
+        return 1;
     list_len = (uint32_t)param_signatures(list, sizeof list);
     if (list_len > sizeof list) {
         WEIR_LOG(WEIR_ERROR, "signatures: at most 1024, 64 KiB together");
@@ -60,8 +75,8 @@ static bool is_first_of_connection(const struct weir_packet *p)
     return is_first;
 }
 
-/* Reports the first match of a connection as a finding. */
-static __attribute__((noinline)) void report_connection(const struct weir_packet *p)
+/* Reports the first match of a connection as a finding. `outer` is the packet as its outermost IP header describes it. */
+static __attribute__((noinline)) void report_connection(const struct weir_packet *p, const struct weir_packet *outer)
 {
     const struct weir_ip src = weir_src(p), dst = weir_dst(p);
     struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
@@ -71,15 +86,21 @@ static __attribute__((noinline)) void report_connection(const struct weir_packet
     weir_add_ip(&text, dst);
     WEIR_ADD(&text, ", port ");
     weir_add_number(&text, p->dst_port);
+    /* A filter cannot look into a tunnel. There it selects the packets between the tunnel's ends. */
+    const bool is_plain = p == outer;
     weir_add_encapsulation(&filter, p);
-    WEIR_ADD(&filter, "tcp and host ");
-    weir_add_ip(&filter, src);
+    if (is_plain)
+        WEIR_ADD(&filter, "tcp and ");
+    WEIR_ADD(&filter, "host ");
+    weir_add_ip(&filter, is_plain ? src : weir_src(outer));
     WEIR_ADD(&filter, " and host ");
-    weir_add_ip(&filter, dst);
-    WEIR_ADD(&filter, " and port ");
-    weir_add_number(&filter, p->src_port);
-    WEIR_ADD(&filter, " and port ");
-    weir_add_number(&filter, p->dst_port);
+    weir_add_ip(&filter, is_plain ? dst : weir_dst(outer));
+    if (is_plain) {
+        WEIR_ADD(&filter, " and port ");
+        weir_add_number(&filter, p->src_port);
+        WEIR_ADD(&filter, " and port ");
+        weir_add_number(&filter, p->dst_port);
+    }
     const struct findings_row row = {
         .time = p->ts_ns,
         .severity = WEIR_HIGH,
@@ -90,8 +111,8 @@ static __attribute__((noinline)) void report_connection(const struct weir_packet
     emit_findings(&row);
 }
 
-/* Reports the match, and those that follow it without overlap. */
-static __attribute__((noinline)) void report(const struct weir_packet *p, int64_t found)
+/* Reports the match in `len` bytes of payload, and those that follow it without overlap. */
+static __attribute__((noinline)) void report(const struct weir_packet *p, const struct weir_packet *outer, uint32_t len, int64_t found)
 {
     uint8_t community_id[WEIR_COMMUNITY_ID_BYTES];
     const uint32_t id_len = weir_community_id(p, 0, community_id);
@@ -101,15 +122,16 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, int64_
         .dst_port = p->dst_port,
         .vlan = weir_vlan(p),
         .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .tunnel = weir_tunnel_name(is_outer ? WEIR_TUNNEL_NONE : p->tunnel),
         .community_id = weir_string(community_id, id_len),
         .has_community_id = id_len != 0,
     };
     weir_ip_src(p, row.src);
     weir_ip_dst(p, row.dst);
     if (is_first_of_connection(p))
-        report_connection(p);
+        report_connection(p, outer);
     const uint8_t *payload = weir_payload(p);
-    const uint32_t len = p->payload_len, hits_most = (uint32_t)param_hits_per_packet();
+    const uint32_t hits_most = (uint32_t)param_hits_per_packet();
     uint32_t searched = 0;
     for (uint32_t hits = 1;; hits++) {
         row.signature = weir_found_pattern(found);
@@ -125,12 +147,34 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, int64_
     }
 }
 
+WEIR_INLINE bool is_tcp(const struct weir_packet *p) { return (p->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4); }
+
+/* Searches `len` bytes of payload. */
+WEIR_INLINE void search(const struct weir_packet *p, const struct weir_packet *outer, uint32_t len)
+{
+    if (len < shortest)
+        return;
+    const int64_t found = weir_find(handle, weir_payload(p), len);
+    if (WEIR_UNLIKELY(found >= 0))
+        report(p, outer, len, found);
+}
+
+/* A packet in a tunnel: out of line, as it needs room for a descriptor. */
+static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
+{
+    struct weir_packet room;
+    const struct weir_packet *q = weir_innermost(p, &room);
+    /* The captured length gives the cost of the search a limit that weir knows. */
+    if (is_tcp(q))
+        search(q, p, q->payload_len < p->cap_len ? q->payload_len : p->cap_len);
+}
+
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < shortest)
-        return WEIR_PASS;
-    const int64_t found = weir_find(handle, weir_payload(p), p->payload_len);
-    if (WEIR_UNLIKELY(found >= 0))
-        report(p, found);
+    /* No tunnel is carried over TCP, so most packets need no test for one. */
+    if (is_tcp(p))
+        search(p, p, p->payload_len);
+    else if (WEIR_UNLIKELY(p->tunnel != WEIR_TUNNEL_NONE) && !is_outer)
+        tunnelled(p);
     return WEIR_PASS;
 }

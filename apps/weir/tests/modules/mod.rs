@@ -12,6 +12,7 @@ mod flows;
 mod http;
 mod jobs;
 mod latency;
+mod layers;
 mod loads;
 mod loss;
 mod lrd;

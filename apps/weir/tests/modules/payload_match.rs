@@ -122,7 +122,8 @@ fn matches_in_whole_captures_equal_the_oracles() {
                 }
             }
             let needle = needle.replace("\r\n", r"\r\n");
-            let module = format!("payload-match,needle={needle},first={first},last={last}");
+            // The oracle reads the outermost IP header.
+            let module = format!("payload-match,needle={needle},first={first},last={last},layer=outer");
             let rows = run_file(&path, &["-m", &module]).rows("payload-match", "matches");
             let rows: Vec<_> =
                 rows.iter().map(|row| (row.number("time"), row.number("offset_bytes"))).collect();

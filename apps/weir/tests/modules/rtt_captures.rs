@@ -83,7 +83,8 @@ fn handshakes(capture: &Capture) -> Vec<Handshake> {
 }
 
 fn rows(path: &Path) -> Vec<Handshake> {
-    let rows = run_file(path, &["-m", "rtt"]).rows("rtt", "rtts");
+    // The oracles read the outermost IP header.
+    let rows = run_file(path, &["-m", "rtt,layer=outer"]).rows("rtt", "rtts");
     let handshake = |row: &super::weir::Row| {
         assert_eq!(row.number("evicted"), 0);
         Handshake {

@@ -211,7 +211,8 @@ fn count(capture: &Capture, interval: u64) -> BTreeMap<u64, Interval> {
 /// Asserts that all intervals of a capture match the paper's detector with the module's defaults.
 fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
     let intervals = count(capture, SECOND);
-    let run = run(capture, &["-m", &format!("syn-flood,floor={floor}")]);
+    // The oracle reads the outermost IP header.
+    let run = run(capture, &["-m", &format!("syn-flood,floor={floor},layer=outer")]);
     let rows = run.rows("syn-flood", "intervals");
     let times: Vec<i128> = rows.iter().map(|row| row.number("time")).collect();
     assert_eq!(times, intervals.keys().map(|time| i128::from(*time)).collect::<Vec<_>>());

@@ -128,6 +128,12 @@ impl Run {
 }
 
 impl Row {
+    /// The row without these fields.
+    pub fn without(&self, names: &[&str]) -> Self {
+        let fields = self.0.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+        Self(fields.map(|(name, field)| (name.clone(), field.clone())).collect())
+    }
+
     /// A field that is a whole number, a time or a duration.
     pub fn number(&self, name: &str) -> i128 {
         match &self.0[name] {
