@@ -109,7 +109,7 @@ pub fn open_connections() -> Result<PathBuf, LabError> {
         let flow = |number: u32| {
             let client =
                 (0x0a00_0000 | number & 0xff_ffff, 0x8000 | u16::try_from(number % 0x7fff).unwrap_or(0));
-            Flow::between(client, (0xc612_0000 | number % 997, 443), false)
+            Flow::between(client, (0xc612_0000 | (number % 997), 443), false)
         };
         let mut flows: Vec<Flow> = (0..OPEN_CONNECTIONS).map(flow).collect();
         let data: Vec<u8> = (0..64).map(|_| random.byte()).collect();
