@@ -366,6 +366,25 @@ fn runs_of_real_captures_print_what_is_known_of_them() {
 }
 
 #[test]
+fn the_json_summary_has_the_overview_and_the_counters_of_tcp_streams() {
+    let summary = super::weir::run(&quiet(), &[]).summary;
+    let overview = &summary["overview"];
+    assert_eq!((&overview["quiet"], &overview["findings"]), (&true.into(), &0.into()), "{overview:#}");
+    let service = &overview["services"]["rows"][0];
+    assert_eq!((&service["name"], &service["connections"]), (&"www.example".into(), &40.into()), "{service}");
+    let http = crate::run::process::module(&summary, "http");
+    assert_eq!(
+        (&http["tcp_streams"]["opened"], &http["tcp_streams"]["evicted"]),
+        (&40.into(), &0.into()),
+        "{http}"
+    );
+    assert!(crate::run::process::module(&summary, "scan").get("tcp_streams").is_none());
+    // The overview does not depend on the number of threads.
+    let of = |jobs| super::weir::run(&dns_failures(), &["-j", jobs]).summary["overview"].clone();
+    assert_eq!(of("1"), of("3"));
+}
+
+#[test]
 fn the_cookbook_has_every_capture() {
     let page = std::fs::read_to_string(repository().join("docs/COOKBOOK.md")).unwrap();
     for name in GENERATED.iter().map(|case| case.name).chain(SHARED.iter().map(|case| case.name)) {
