@@ -125,6 +125,13 @@ impl Net {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Waits until no session has a share of the core. A closed session has its share until its period ends.
+    pub fn until_shares_are_free(&mut self) {
+        self.testbed.until("all shares are free", |testbed| {
+            testbed.snapshot()["cores"][0]["reserved_ppm"].as_u64() == Some(0)
+        });
+    }
+
     pub fn run_refused(&self, who: &Person, arguments: &[&str], why: &str) {
         let output = self.weir(who, arguments);
         let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");

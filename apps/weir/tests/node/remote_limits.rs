@@ -64,6 +64,7 @@ fn delegates_share_a_record_rate_and_none_exceeds_it() {
     for student in &students {
         net.run(student, &["session", "close", "s"]);
     }
+    net.until_shares_are_free();
     net.run(&students[2], &create(&[]));
     assert_eq!(session_status(&net.testbed, &students[2].name_of("s"))["limits"]["records_per_second"], 10);
     assert!(net.testbed.stop().success());

@@ -29,7 +29,8 @@ fn times_of_handshakes_are_those_of_the_module_rtt() {
             say(&format!("{}: {} handshakes of {module}", path.display(), counts.values().sum::<usize>()));
             counts
         };
-        let theirs = count("rtt", run_file(&path, &["-m", "rtt,table-size=1048576"]).rows("rtt", "rtts"));
+        let theirs =
+            count("rtt", run_file(&path, &["-m", "rtt,table-size=1048576,layer=outer"]).rows("rtt", "rtts"));
         let ours = count(
             "flows",
             run_file(&path, &["-m", &module(",active=0s,layer=outer")]).rows("flows", "closed"),
