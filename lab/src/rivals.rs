@@ -12,6 +12,7 @@ use crate::table::Table;
 use crate::{applications, paths};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 const FLOWS: &str = "weir run -m flows";
 const SOFTFLOWD: &str = "softflowd";
@@ -23,8 +24,7 @@ const WEB: &str = "weir run -m tls -m http";
 const TSHARK_WEB: &str = "tshark -T fields, TLS and HTTP";
 const STREAMS: &str = "weir run, a module that takes all bytes of streams";
 const PACKETS: &str = "weir run, a module that takes packets and does nothing";
-const COPY: &str = "a bare C loop that copies the payload of segments";
-const WALK: &str = "the same loop without the copy";
+const COPY: &str = "limit: a C loop that copies the same bytes";
 
 /// A module that takes the events of streams and does nothing with them, and one that takes packets.
 const TAKERS: [(&str, &str); 2] = [("weir_stream", "[tcp]\nstreams = 65536\n"), ("weir_packet", "")];
@@ -83,19 +83,17 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     let arguments = fields(&web, "http or tls.handshake", &names);
     rival(TSHARK_WEB, "tshark", &arguments.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 
-    if let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) {
-        let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
-        for (name, options) in [(COPY, &["populate", "copy"][..]), (WALK, &["populate"])] {
-            let mut command = Command::new(&limit);
-            command.arg(&web).args(options);
-            programs.push((name, command));
-        }
-    }
-
-    let names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
     let mut actions: Vec<Action<'_, ProcessUsage>> = Vec::new();
     for (_, command) in &mut programs {
         actions.push(Box::new(move || run_measured(command)));
+    }
+    if let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) {
+        let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
+        let mut command = Command::new(limit);
+        command.arg(&web).args(["populate", "copy"]);
+        names.push(COPY);
+        actions.push(Box::new(move || time_of_copy(&mut command)));
     }
     let usages = measure_values_in_turn(rounds, &mut actions)?;
     let seconds: Vec<Sample> =
@@ -107,8 +105,8 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     let find = |name: &str| seconds.get(names.iter().position(|found| *found == name)?);
     let ratio = |a: &str, b: &str| Some(find(a)?.ratio_to(find(b)?).median());
     let flows = [ratio(FLOWS, NFPCAPD), ratio(FLOWS, SOFTFLOWD)].into_iter().flatten().reduce(f64::max);
-    let more = |a: &str, b: &str| Some(find(a)?.median() - find(b)?.median());
-    let delivery = more(STREAMS, PACKETS).zip(more(COPY, WALK));
+    let median = |name: &str| find(name).map(Sample::median);
+    let delivery = median(STREAMS).zip(median(PACKETS)).map(|(streams, packets)| streams - packets);
     let Peak { all: open, .. } = memory::peak(&mut weir_run(&applications::open_connections()?, 1)?)?;
     let criteria: Vec<Criterion> = [
         flows.map(|ratio| Criterion::at_most("flows ÷ the faster of nfpcapd and softflowd", ratio, 0.5, "")),
@@ -118,7 +116,7 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
             let rate = MIXED_MILLIONS / seconds.median();
             Criterion::at_least("default modules, million packets/s on one core", rate, 3.0, "")
         }),
-        delivery.map(|(delivery, copy)| {
+        delivery.zip(median(COPY)).map(|(delivery, copy)| {
             let ratio = delivery / copy;
             Criterion::at_most("bytes of streams in order ÷ one copy of the same bytes", ratio, 1.5, "")
         }),
@@ -133,9 +131,19 @@ pub fn tables(mixed: &Path, rounds: usize) -> Result<String, LabError> {
     .flatten()
     .collect();
     Ok(format!(
-        "Processor time in user mode and in the kernel of whole runs, with the first rows of each stream as tables; medians of {rounds} interleaved runs. The captures are generated: 5 million packets of the Internet mix in 10,000 flows; 20,000 connections that carry HTTP and TLS; a million DNS messages; a million connections that are open at the end. Bytes of streams: the time of a module that takes all of them, less that of a module that takes packets, beside a copy, less the loop around it; all on the web capture. Tools that are not installed are left out.\n\n{}\n{costs}",
+        "Processor time in user mode and in the kernel of whole runs, with the first rows of each stream as tables; medians of {rounds} interleaved runs. The captures are generated: 5 million packets of the Internet mix in 10,000 flows; 20,000 connections that carry HTTP and TLS; a million DNS messages; a million connections that are open at the end. Bytes of streams: the time of a module that takes all of them, less that of a module that takes packets, beside one copy; all on the web capture. Tools that are not installed are left out.\n\n{}\n{costs}",
         criterion::table(&criteria)
     ))
+}
+
+/// Runs the program that copies payload, and reads the processor time of the copies from its output.
+fn time_of_copy(command: &mut Command) -> Result<ProcessUsage, LabError> {
+    let output = command.output().context(COPY)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let nanos = printed.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    let nanos = nanos.ok_or_else(|| LabError::failed(COPY, format!("the output is `{printed}`")))?;
+    let cpu = Duration::from_nanos(nanos);
+    Ok(ProcessUsage { cpu, wall: cpu })
 }
 
 /// The paths of the modules of [`TAKERS`], which are written here.
