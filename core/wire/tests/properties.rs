@@ -6,7 +6,7 @@ use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::{LinkType, Meta, PEEK_MAX, WriteFields, classify};
+use weir_wire::{LinkType, Meta, PEEK_MAX, WriteFields, classify, patch};
 
 fn meta(packet: &[u8], link_type: LinkType) -> Meta {
     let cap_len = u32::try_from(packet.len()).expect("a small packet");
@@ -102,6 +102,33 @@ impl Flow {
 
 fn described_ethernet(packet: &[u8]) -> Descriptor {
     described(packet, &meta(packet, LinkType::Ethernet))
+}
+
+/// The ports of the tunnels above UDP (VXLAN, Geneve, GTP-U, Teredo), and one without a meaning.
+const PORTS: [u16; 5] = [4789, 6081, 2152, 3544, 40_000];
+
+/// A patch can make a tunnel of a datagram, or of a tunnel a datagram. No more may depend on it.
+#[test]
+fn patches_of_ports_at_every_place_of_the_fuzzer_s_seeds_break_no_guarantee() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/classify");
+    let mut tunnels = 0;
+    for seed in std::fs::read_dir(seeds).expect("the seeds are in the repository") {
+        let seed = std::fs::read(seed.expect("an entry").path()).expect("a file");
+        let (control, packet) = seed.split_first_chunk::<CONTROL_BYTES>().expect("a seed is longer");
+        for (at, port) in (0..).zip(packet.windows(2)).flat_map(|(at, _)| PORTS.map(|port| (at, port))) {
+            let mut input = *control;
+            input[6..8].copy_from_slice(&u16::to_be_bytes(at));
+            input[8] = 2;
+            input[9..11].copy_from_slice(&port.to_be_bytes());
+            exercise(&[&input, packet].concat());
+            let before = described_ethernet(packet);
+            let mut patched = packet.to_vec();
+            if patch::apply(&mut patched, &before, u32::from(at), &port.to_be_bytes()).is_ok() {
+                tunnels += u32::from(described_ethernet(&patched).tunnel != before.tunnel);
+            }
+        }
+    }
+    assert!(tunnels > 10, "patches make and remove tunnels: {tunnels}");
 }
 
 proptest! {

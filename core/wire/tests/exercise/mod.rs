@@ -67,10 +67,20 @@ pub fn exercise(input: &[u8]) {
             tos: 0,
             vlan_tci: 0,
             // A patch can change a port, or data above UDP, into those of a tunnel.
-            inner_flow_hash: 0,
-            inner_offset: 0,
             tunnel: 0,
             tunnel_count: 0,
+            inner_flow_hash: 0,
+            inner_offset: 0,
+            inner_flags: 0,
+            inner_l4_offset: 0,
+            inner_payload_offset: 0,
+            inner_payload_len: 0,
+            inner_src_port: 0,
+            inner_dst_port: 0,
+            inner_ip_proto: 0,
+            inner_tcp_flags: 0,
+            inner_ttl: 0,
+            inner_tos: 0,
             ..d
         };
         assert_eq!(changeable(after), changeable(descriptor), "a patch changed how the packet is parsed");
