@@ -39,6 +39,8 @@ pub enum EntryPoint {
     Answer,
     /// `weir_stop`.
     Stop,
+    /// `weir_rest`.
+    Rest,
 }
 
 /// The type and meaning of a parameter of an entry point.
@@ -118,6 +120,8 @@ pub enum EntryResult {
     StreamReply,
     /// The mask of the packets to drop.
     Drops,
+    /// 0 if nothing is left; any other number asks for another call.
+    IsUnfinished,
 }
 
 impl EntryResult {
@@ -125,7 +129,7 @@ impl EntryResult {
     pub const fn value_type(self) -> Option<ValueType> {
         match self {
             Self::Nothing => None,
-            Self::Consent | Self::Verdict | Self::StreamReply => Some(ValueType::I32),
+            Self::Consent | Self::Verdict | Self::StreamReply | Self::IsUnfinished => Some(ValueType::I32),
             Self::Drops => Some(ValueType::I64),
         }
     }
@@ -161,7 +165,7 @@ pub enum WorkLimit {
     EmptyPacket,
     /// The profile's limit `tick`, for a call between packets.
     Tick,
-    /// The profile's limit `stop`, for the call after the last packet.
+    /// The profile's limit `stop`, for a call after the last packet.
     Stop,
 }
 
@@ -275,7 +279,7 @@ const DEFAULTS: EntryDefinition = EntryDefinition {
 };
 
 /// The number of entry points.
-pub const COUNT: usize = EntryPoint::Stop as usize + 1;
+pub const COUNT: usize = EntryPoint::Rest as usize + 1;
 
 /// The definitions of all entry points, in the order of [`EntryPoint`].
 pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
@@ -403,6 +407,16 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         called: "once, after the last packet, whose time stamp is `now`",
         ..DEFAULTS
     },
+    EntryDefinition {
+        entry: EntryPoint::Rest,
+        name: "weir_rest",
+        key: "rest",
+        parameters: &[NOW],
+        result: EntryResult::IsUnfinished,
+        called: "after `weir_stop`, for rows that are too many for one call: again and again, at most 512 times",
+        returns: "0 if no row is left; anything else (in Rust: `true`) asks for another call",
+        ..DEFAULTS
+    },
 ];
 
 /// Returns true if `whole` is `begin` followed by `end`.
@@ -433,9 +447,9 @@ const _: () = {
         assert!(matches!(known.work_limit, WorkLimit::Packet) == (known.packets > 0));
         assert!(matches!(known.presence, EntryPresence::ExactlyOne) == (known.packets > 0));
         assert!(matches!(known.result, EntryResult::Nothing) == known.returns.is_empty());
-        // Of the entry points without packets, only those that are called before the first packet return something.
-        let is_start = matches!(known.work_limit, WorkLimit::Start);
-        assert!(known.packets > 0 || matches!(known.result, EntryResult::Nothing) || is_start);
+        let is_verdict =
+            matches!(known.result, EntryResult::Verdict | EntryResult::StreamReply | EntryResult::Drops);
+        assert!(is_verdict == (known.packets > 0));
         let mut other = 0;
         while other < index {
             let before = &ENTRY_POINTS[other];

@@ -166,10 +166,12 @@ pub mod limit {
     pub const RECORDS_PER_PACKET: u32 = 64;
     /// Bytes of records that one packet may cause.
     pub const RECORD_BYTES_PER_PACKET: u32 = 16 * 1024;
-    /// Records that `weir_start`, `weir_stop`, or all ticks of a block of packets together may emit.
+    /// Records that `weir_start`, `weir_stop`, a call of `weir_rest`, or all ticks of a block of packets together may emit.
     pub const RECORDS_PER_CALL: u32 = 65_536;
-    /// Bytes of records that `weir_start`, `weir_stop`, or all ticks of a block of packets together may emit.
+    /// Bytes of records that `weir_start`, `weir_stop`, a call of `weir_rest`, or all ticks of a block of packets together may emit.
     pub const RECORD_BYTES_PER_CALL: u32 = 8 * 1024 * 1024;
+    /// Calls of `weir_rest`.
+    pub const REST_CALLS: u32 = 512;
     /// Bytes of all strings of one record.
     pub const RECORD_STRING_BYTES: u32 = 4096;
     /// Patches of one packet by one module.
@@ -184,9 +186,9 @@ pub mod limit {
     pub const FRAMES_PER_PACKET: u32 = 64;
     /// Bytes of frames that one packet may cause.
     pub const FRAME_BYTES_PER_PACKET: u32 = 128 * 1024;
-    /// Frames that `weir_stop`, or all ticks of a block of packets together, may send.
+    /// Frames that `weir_stop`, a call of `weir_rest`, or all ticks of a block of packets together, may send.
     pub const FRAMES_PER_CALL: u32 = 4_096;
-    /// Bytes of frames that `weir_stop`, or all ticks of a block of packets together, may send.
+    /// Bytes of frames that `weir_stop`, a call of `weir_rest`, or all ticks of a block of packets together, may send.
     pub const FRAME_BYTES_PER_CALL: u32 = 4 * 1024 * 1024;
     /// Packets that an instance of a module keeps at once.
     pub const KEPT_PACKETS: u32 = 1024;

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 #[path = "../../apps/weir/tests/modules/quic/seal.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod seal;
 
 use libfuzzer_sys::fuzz_target;

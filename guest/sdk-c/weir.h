@@ -41,6 +41,9 @@
  *         when a service that this module called has answered, with a message of len bytes, or the call has failed
  *     void weir_stop(uint64_t now)
  *         once, after the last packet, whose time stamp is now
+ *     int32_t weir_rest(uint64_t now)
+ *         after weir_stop, for rows that are too many for one call: again and again, at most 512 times
+ *         returns 0 if no row is left; anything else (in Rust: true) asks for another call
  * entry points: end
  *
  * WEIR_EACH iterates over the packets of a batch. weir_message() copies the message of weir_serve and weir_answer; weir_reply() answers a call, in
@@ -264,8 +267,9 @@ enum {
     WEIR_DESCRIPTOR_BYTES = 128,
     WEIR_RECORDS_PER_PACKET = 64,               /* records that one packet may cause */
     WEIR_RECORD_BYTES_PER_PACKET = 16 * 1024,
-    WEIR_RECORDS_PER_CALL = 65536,              /* records of one call of start, tick or stop */
+    WEIR_RECORDS_PER_CALL = 65536,              /* records of one call of start, tick, stop or rest */
     WEIR_RECORD_BYTES_PER_CALL = 8 * 1024 * 1024,
+    WEIR_REST_CALLS = 512,                      /* calls of weir_rest */
     WEIR_RECORD_STRING_BYTES = 4096,            /* bytes of all strings of one record */
     WEIR_PATCHES_PER_PACKET = 32,
     WEIR_PATCH_BYTES = 256,
@@ -628,6 +632,14 @@ WEIR_INLINE const struct weir_packet *weir_innermost(const struct weir_packet *p
     return room;
 }
 
+/* Returns true if the parameter `layer` is "outer", and false for "inner". `param_layer` is the function that weir has generated for it. weir
+ * refuses other values if the manifest has the key `layer`. */
+WEIR_INLINE bool weir_is_outer(uint32_t (*param_layer)(uint8_t *destination, uint32_t room))
+{
+    uint8_t layer[8] = { 0 };
+    return param_layer(layer, sizeof layer) == 5 && weir_equal(layer, "outer", 5);
+}
+
 WEIR_INLINE bool weir_is_ip(const struct weir_packet *p) { return (p->flags & (WEIR_IPV4 | WEIR_IPV6)) != 0; }
 
 /* TCP's sequence and acknowledgement numbers; with WEIR_TCP and WEIR_L4. */
@@ -904,6 +916,41 @@ WEIR_INLINE void weir_add_encapsulation(struct weir_text *filter, const struct w
         WEIR_ADD(filter, "mpls and ");
     if (p->flags & WEIR_PPPOE)
         WEIR_ADD(filter, "pppoes and ");
+}
+
+/* Returns the outermost tunnel of a packet, the one that a filter can select; 0 without one. `outer` is the packet as weir gives it. */
+WEIR_INLINE uint8_t weir_outermost_tunnel(const struct weir_packet *outer)
+{
+    if (outer->tunnel == WEIR_TUNNEL_NONE)
+        return WEIR_TUNNEL_NONE;
+    switch (outer->ip_proto) {
+    case 4:
+    case 41: return WEIR_TUNNEL_IP_IN_IP;
+    case 47: return WEIR_TUNNEL_GRE;
+    case 137: return WEIR_TUNNEL_MPLS_IN_IP;
+    default: break;
+    }
+    switch (outer->dst_port) {
+    case 4789:
+    case 8472: return WEIR_TUNNEL_VXLAN;
+    case 6081: return WEIR_TUNNEL_GENEVE;
+    case 2152: return WEIR_TUNNEL_GTP_U;
+    default: return WEIR_TUNNEL_TEREDO;
+    }
+}
+
+/* Adds a filter for the packets of an outermost tunnel. */
+WEIR_INLINE void weir_add_tunnel(struct weir_text *filter, uint8_t tunnel)
+{
+    switch (tunnel) {
+    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
+    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
+    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
+    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
+    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
+    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
+    default: WEIR_ADD(filter, "udp port 3544"); return;
+    }
 }
 
 /* Values of `severity` in a stream with the name `findings`: severity_id of OCSF. */

@@ -127,6 +127,7 @@ extern int32_t weir_packet(const struct weir_packet *p);
 extern __attribute__((weak)) int32_t weir_start(void);
 extern __attribute__((weak)) void weir_tick(uint64_t now, uint64_t periods);
 extern __attribute__((weak)) void weir_stop(uint64_t now);
+extern __attribute__((weak)) int32_t weir_rest(uint64_t now);
 
 WEIR_EXPORT(lab_start) int32_t lab_start(const struct lab_host *with)
 {
@@ -162,4 +163,6 @@ WEIR_EXPORT(lab_stop) void lab_stop(uint64_t now)
 {
     if (weir_stop != NULL)
         weir_stop(now);
+    while (weir_rest != NULL && weir_rest(now) != 0)
+        continue;
 }

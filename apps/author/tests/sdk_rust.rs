@@ -291,7 +291,10 @@ fn c_signature(known: &entry::EntryDefinition) -> String {
     };
     let result = match known.result {
         EntryResult::Nothing => "void",
-        EntryResult::Consent | EntryResult::Verdict | EntryResult::StreamReply => "int32_t",
+        EntryResult::Consent
+        | EntryResult::Verdict
+        | EntryResult::StreamReply
+        | EntryResult::IsUnfinished => "int32_t",
         EntryResult::Drops => "uint64_t",
     };
     let parameters: Vec<String> =
@@ -348,7 +351,7 @@ fn rust_parameter(parameter: &entry::EntryParameter) -> Option<(&'static str, St
 fn rust_result(known: &entry::EntryDefinition) -> &'static str {
     match known.result {
         EntryResult::Nothing => "",
-        EntryResult::Consent => "bool",
+        EntryResult::Consent | EntryResult::IsUnfinished => "bool",
         EntryResult::Verdict => "$crate::Verdict",
         EntryResult::StreamReply => "$crate::StreamReply",
         EntryResult::Drops => "$crate::Drops",
@@ -412,6 +415,7 @@ fn rust_entry_points() -> String {
         let (result, call) = match known.result {
             EntryResult::Nothing => ("", call),
             EntryResult::Consent => ("i32", format!("i32::from(!{call})")),
+            EntryResult::IsUnfinished => ("i32", format!("i32::from({call})")),
             EntryResult::Verdict => ("i32", format!("let verdict = {call};\n            verdict as i32")),
             EntryResult::StreamReply => ("i32", format!("let reply = {call};\n            reply.into()")),
             EntryResult::Drops => ("u64", format!("let drops = {call};\n            drops.into()")),

@@ -78,6 +78,9 @@ pub trait Sandbox {
 
     /// Returns true if the module follows TCP streams.
     fn has_streams(&self) -> bool;
+
+    /// Returns true if the module's stop is complete.
+    fn is_stopped(&self) -> bool;
 }
 
 impl Sandbox for Instance {
@@ -123,6 +126,10 @@ impl Sandbox for Instance {
 
     fn has_streams(&self) -> bool {
         Self::has_streams(self)
+    }
+
+    fn is_stopped(&self) -> bool {
+        Self::is_stopped(self)
     }
 }
 
@@ -320,7 +327,8 @@ impl<S: Sandbox> BatchDriver<S> {
         self.resume_calls(budget)
     }
 
-    /// Starts the module's `stop` entry point, after the last packet. Returns true if the call is done.
+    /// Starts the next part of the module's stop, after the last packet. Returns true if the part is done. Further parts
+    /// follow, until the sandbox [is stopped](Sandbox::is_stopped); the caller takes the output in between.
     pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
         self.resume_calls(budget)
@@ -369,7 +377,7 @@ impl<S: Sandbox> BatchDriver<S> {
         self.skipped.count_ones().into()
     }
 
-    /// Runs the module's `stop` entry point to completion.
+    /// Runs the next part of the module's stop to completion.
     pub fn stop(&mut self) {
         self.begin_stop(&|| Some(FuelSlice::UNLIMITED));
         self.finish();

@@ -1,7 +1,7 @@
 //! Reading of mapped memory whose bytes can change during reads.
 
 use std::marker::PhantomData;
-use weir_os::memory::{copy_once, read_once};
+use weir_os::memory::{copy_once, prefetch, read_once};
 
 /// The number of bytes that are prefetched at once.
 pub(crate) const PREFETCH_BYTES: u64 = 512;
@@ -149,18 +149,6 @@ impl<const N: usize> PacketPrefix<N> {
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         &self.0[..len.min(N)]
     }
-}
-
-/// Prefetches the byte at `address` into the cache. Any address is valid.
-#[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it reads nothing and never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 #[cfg(test)]

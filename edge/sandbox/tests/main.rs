@@ -13,6 +13,7 @@ mod soundness;
 mod soundness_charge;
 mod soundness_exact;
 mod spec;
+mod stop;
 mod streams;
 mod suite;
 mod support;

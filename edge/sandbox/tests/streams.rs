@@ -10,6 +10,7 @@ use weir_sandbox::{
 };
 use weir_session::{MemoryReservation, NodeMemory, RecordOrder, Records};
 use weir_units::{Bytes, Nanos, Timestamp};
+use weir_wire::stream::TcpStreams;
 use weir_wire::{LinkType, Meta, classify};
 
 const TCP: &str = "[tcp]\nstreams = 256\nbuffer = '256 KiB'\n";
@@ -248,6 +249,28 @@ fn streams_end_in_sweeps_and_before_the_stop() {
 }
 
 #[test]
+fn the_last_events_of_all_streams_may_emit_more_rows_than_a_call() {
+    let engine = engine();
+    let rows = r#"(if (i32.eq (i32.load8_u offset=84 (local.get $e)) (i32.const 6)) (then
+        (local.set $n (i32.const 2000))
+        (loop (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+              (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))))"#;
+    let body = format!(
+        r#"(func (export "weir_stream") (param $e i32) (result i32) (local $n i32) {rows} (i32.const 0))"#
+    );
+    let segments: Vec<_> = (0..60).map(|n| client(1, "abc").port(40_000 + n)).collect();
+    let mut instance = start(&engine, &body, &segments);
+    instance.run(first(60));
+    let mut rows = 0;
+    while !instance.is_stopped() {
+        let stop = Call::Stop { now: Timestamp(3) };
+        assert_eq!(instance.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
+        rows += instance.take_records(Records::default()).len();
+    }
+    assert_eq!((rows, instance.counters().records_dropped), (120_000, 0));
+}
+
+#[test]
 fn a_packet_is_dropped_by_either_function() {
     let engine = engine();
     // The packet function drops packet 3; the function for events drops the packets of bytes that begin with d or g.
@@ -426,7 +449,8 @@ fn suspended_calls_have_the_same_events_records_and_counters() {
                 let stop = Call::Stop { now: Timestamp(999 * Nanos::SECOND.0) };
                 let (mut drops, mut suspended) = (Vec::new(), 0);
                 let mut records = Vec::new();
-                for call in [Call::Batch(all()), sweep, Call::Batch(last), stop] {
+                let stops = std::iter::repeat_n(stop, TcpStreams::STOP_PARTS.into());
+                for call in [Call::Batch(all()), sweep, Call::Batch(last)].into_iter().chain(stops) {
                     let slice = || FuelSlice { fuel: size, until: None };
                     let mut step = instance.begin(call, slice());
                     loop {
@@ -440,6 +464,7 @@ fn suspended_calls_have_the_same_events_records_and_counters() {
                     }
                     records.extend(shown(&mut instance));
                 }
+                assert!(instance.is_stopped());
                 (drops, records, instance.counters(), suspended)
             };
             let plain = engine.load(admitted(&body, limits())).unwrap();

@@ -19,8 +19,8 @@ use weir_sandbox::{
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;
 
-/// The report of a call without output: two flags, fourteen numbers, and five empty lists.
-const NOTHING: [u8; 134] = [0; 134];
+/// The report of a call without output: three flags, fourteen numbers, and five empty lists.
+const NOTHING: [u8; 135] = [0; 135];
 /// The last of these lists with a fault in it, and the list before it with a log line, each of two letters.
 const FAULT: [u8; 10] = [1, 0, 0, 0, 2, 0, 0, 0, b'n', b'o'];
 const LINE: [u8; 11] = [1, 0, 0, 0, 1, 2, 0, 0, 0, b'n', b'o'];
@@ -37,9 +37,10 @@ fn main() {
         return taken_over(itself.file_name().and_then(|name| name.to_str()).expect("it was given one"));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let all: [(&str, Test); 6] = [
+    let all: [(&str, Test); 7] = [
         ("genuine", an_unmodified_process_computes_and_reads_as_an_instance_does),
         ("honest", a_process_with_valid_reports_is_called_as_long_as_needed),
+        ("endless", a_stop_that_never_ends_is_ended),
         ("spins", no_thread_of_a_process_runs_between_requests),
         ("twice", a_process_that_answers_twice_is_ended),
         ("faults", reported_faults_are_limited_as_in_the_node),
@@ -61,10 +62,10 @@ fn taken_over(how: &str) {
     let mut channel = HelperChannel::from_standard_input().expect("the node is there");
     let mut report = NOTHING.to_vec();
     match how {
-        "faults" => _ = report.splice(130.., FAULT),
-        "lines" => _ = report.splice(126..130, LINE),
+        "faults" => _ = report.splice(131.., FAULT),
+        "lines" => _ = report.splice(127..131, LINE),
         // Two messages after their lengths.
-        "twice" => report = [&[0, 0, 0, 134], &NOTHING[..]].concat().repeat(2),
+        "twice" => report = [&[0, 0, 0, 135], &NOTHING[..]].concat().repeat(2),
         "spins" => (0..2).for_each(|_| _ = std::thread::spawn(spin)),
         _ => {}
     }
@@ -126,6 +127,17 @@ fn tick(process: &mut RemoteInstance) {
 fn a_process_with_valid_reports_is_called_as_long_as_needed(mut process: RemoteInstance) {
     (0..10 * LINES).for_each(|_| tick(&mut process));
     assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
+}
+
+fn a_stop_that_never_ends_is_ended(mut process: RemoteInstance) {
+    let mut parts = 0;
+    while !process.is_stopped() {
+        let stop = Call::Stop { now: Timestamp(1) };
+        assert_eq!(process.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
+        parts += 1;
+    }
+    // A module has at most 64 parts for streams, one for `weir_stop`, and 512 for `weir_rest`.
+    assert!((577..4096).contains(&parts) && process.faults().is_empty(), "{parts}: {:?}", process.faults());
 }
 
 fn an_unmodified_process_computes_and_reads_as_an_instance_does(mut process: RemoteInstance) {

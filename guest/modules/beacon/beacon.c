@@ -487,13 +487,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    char layer[8] = { 0 };
-    const int32_t len = param_layer((uint8_t *)layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     static uint64_t ports[PORTS_MAX];
     const uint32_t ports_len = (uint32_t)param_ignore_ports((uint8_t *)ports, sizeof ports);
     if (ports_len > sizeof ports) {

@@ -16,7 +16,7 @@
 #include "findings.h"
 #include "stream.h"
 
-enum { WAYS = 8, PORTS = 64, SWEPT_SETS = 1024, PORT_MDNS = 5353, PORT_LLMNR = 5355, UDP_HEADER_BYTES = 8 };
+enum { WAYS = 8, PORTS = 64, SWEPT_SETS = 1024, REST = 8192, PORT_MDNS = 5353, PORT_LLMNR = 5355, UDP_HEADER_BYTES = 8 };
 
 /* The keys of a set: a cache line. */
 struct keys {
@@ -51,21 +51,11 @@ static bool start_ports(void)
     return true;
 }
 
-static bool start_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
     text_start();
-    if (!start_ports() || !start_layer())
+    is_outer = weir_is_outer(param_layer);
+    if (!start_ports())
         return 1;
     if (!start_streams()) {
         WEIR_LOG(WEIR_ERROR, "no memory for so many streams");
@@ -418,26 +408,15 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     swept += SWEPT_SETS;
 }
 
-/* Queries that are pending at the end; as many as one call may have records. */
-static uint32_t last_pending[WEIR_RECORDS_PER_CALL];
-
-WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+/* Emits the queries that are pending at the end, of a part of the table in each call. */
+WEIR_EXPORT(weir_rest) int32_t weir_rest(uint64_t now)
 {
-    /* As in weir_start, of the parameter, so that the loop has a visible limit. */
-    const uint32_t entries = WAYS << (64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS));
-    uint32_t count = 0, refused = 0;
-    for (uint32_t i = 0; i < entries; i++) {
-        if (sets[i / WAYS].key[i % WAYS] == 0 || table[i].is_answered)
-            continue;
-        if (count < WEIR_RECORDS_PER_CALL)
-            last_pending[count++] = i;
-        else
-            refused++;
+    static uint32_t next;
+    const uint32_t entries = WAYS << set_bits;
+    for (uint32_t i = 0; i < REST && next < entries; i++, next++) {
+        uint64_t *key = &sets[next / WAYS].key[next % WAYS];
+        if (*key != 0 && !table[next].is_answered)
+            retire(&table[next], key, now);
     }
-    for (uint32_t i = 0; i < count && i < WEIR_RECORDS_PER_CALL; i++) {
-        const uint32_t entry = last_pending[i] & (entries - 1);
-        retire(&table[entry], &sets[entry / WAYS].key[entry % WAYS], now);
-    }
-    if (refused != 0)
-        WEIR_LOG(WEIR_WARNING, "more than 65,536 queries are pending at the end: the others have no row");
+    return next < entries;
 }

@@ -560,13 +560,7 @@ static bool begin_addresses(struct addresses *a)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const uint32_t layer_len = (uint32_t)param_layer(layer, sizeof layer);
-    is_outer = layer_len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(layer_len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     for (uint32_t c = 1; c < SMALL; c++)
         small_terms[c] = c * log2_of(c);
     if (!begin_addresses(&sources) || !begin_addresses(&destinations)) {

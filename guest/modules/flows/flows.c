@@ -19,6 +19,7 @@ enum {
     WAYS = 12,
     PARTS = 64, /* parts of the table: the six upper bits of the flow hash choose the instance */
     SWEEP = 1366, /* sets that a tick looks at: 16,392 entries */
+    REST = 16384, /* entries that a call of weir_rest looks at */
     ICMP = 1,
     TCP = 6,
     UDP = 17,
@@ -51,13 +52,7 @@ static bool is_outer;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    static uint8_t layer[8];
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     active_ns = param_active() != 0 ? param_active() : INT64_MAX;
     part_sets = (uint32_t)((param_table_size() + PARTS * WAYS - 1) / (PARTS * WAYS));
     set_count = part_sets * PARTS;
@@ -527,27 +522,18 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     }
 }
 
-WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+/* Emits the flows that are left at the end, of a part of the table in each call. */
+WEIR_EXPORT(weir_rest) int32_t weir_rest(uint64_t now)
 {
-    /* First a short loop over the table, then a loop with as many rows as a call may emit: so the bound of the whole is low. */
-    static uint32_t remaining[WEIR_RECORDS_PER_CALL];
-    uint32_t count = 0, rows = 0;
-    for (uint32_t i = 0; i < param_table_size() + PARTS * WAYS && i < set_count * WAYS; i++) {
-        const struct set *set = &sets[i / WAYS];
-        if (set->tags[i % WAYS] == 0)
+    static uint32_t next;
+    const uint32_t places = set_count * WAYS;
+    for (uint32_t i = 0; i < REST && next < places; i++, next++) {
+        const struct set *set = &sets[next / WAYS];
+        const uint32_t entry = set->entries[next % WAYS];
+        if (set->tags[next % WAYS] == 0)
             continue;
-        if (count < WEIR_RECORDS_PER_CALL)
-            remaining[count] = set->entries[i % WAYS];
-        count++;
+        const struct flow *f = &flows[entry];
+        report(entry, (f->bits & ENDED) || is_over(f, now) ? over_reason(f) : STOP);
     }
-    for (uint32_t i = 0; i < WEIR_RECORDS_PER_CALL && i < count; i++) {
-        const struct flow *f = &flows[remaining[i]];
-        rows += report(remaining[i], (f->bits & ENDED) || is_over(f, now) ? over_reason(f) : STOP);
-    }
-    if (rows < count) {
-        struct weir_text text = WEIR_TEXT;
-        WEIR_ADD(&text, "weir takes no more rows at the end of a run; flows without a row: ");
-        weir_add_number(&text, count - rows);
-        weir_log(WEIR_WARNING, text.bytes, text.len & (WEIR_TEXT_BYTES - 1));
-    }
+    return next < places;
 }

@@ -432,12 +432,6 @@ static int32_t compile(const uint8_t *list, uint32_t len, const char *too_long, 
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const uint32_t layer_len = param_layer(layer, sizeof layer);
-    if (layer_len != 5 || !(weir_equal(layer, "inner", 5) || weir_equal(layer, "outer", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
     const uint32_t path_len = param_path_patterns(path_patterns, PATTERN_BYTES), head_len = param_head_patterns(head_patterns, PATTERN_BYTES);
     path_handle = COMPILE(path_patterns, path_len, "path-patterns: at most 64, with 4096 bytes, and none of them empty");
     head_handle = COMPILE(head_patterns, head_len, "head-patterns: at most 64, with 4096 bytes, and none of them empty");

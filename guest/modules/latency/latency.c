@@ -19,7 +19,7 @@ enum {
     WAYS = 8,
     MARKS = 3,              /* pending marks of a direction */
     SWEEP_SETS = 2048,      /* sets whose ended intervals a tick reports */
-    STOP_ROWS = 65536,      /* rows of the stop, as WEIR_RECORDS_PER_CALL */
+    REST = 16384,           /* entries that a call of weir_rest looks at */
     SLICES = 64,            /* parts of the hash space with a limit of findings each */
     FINDING_SAMPLES = 3,    /* samples that an interval must have for a finding */
     TS_HEADER = 0x0101080A, /* the usual options: two NOP, and the time stamps */
@@ -73,12 +73,11 @@ struct connection {
     struct weir_ip ip[2];
     uint16_t port[2];
     uint16_t vlan;
-    uint8_t tunnel;
+    uint8_t tunnel, outermost; /* the innermost tunnel, and the one that filters see */
     bool has_vlan;
     uint32_t set;       /* number of its set */
     uint32_t next_free; /* of the list of free entries */
-    bool is_used;
-    uint8_t spare[15];
+    uint8_t spare[12];
 };
 _Static_assert(sizeof(struct connection) == 192 && offsetof(struct connection, end) == 64, "three cache lines");
 
@@ -92,6 +91,7 @@ static uint32_t set_shift, sweep_at, sweep_left; /* the next word of `pending` t
 static uint64_t sweep_end;                      /* the interval's end that the sweep is for */
 static uint64_t finding_time[SLICES]; /* of the last finding, plus one */
 static bool is_outer;
+static uint8_t outermost_tunnel; /* of the packet; valid in a tunnel */
 
 /* What a packet tells. Functions out of line get a copy, so that it stays in registers where it is usual. */
 struct segment {
@@ -102,13 +102,7 @@ struct segment {
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     /* As many sets as the entries need, rounded up to a power of two. */
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
@@ -215,20 +209,6 @@ static inline void flush(struct connection *c)
         report(c, c->end - interval);
 }
 
-/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
-static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
-{
-    switch (tunnel) {
-    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
-    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
-    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
-    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
-    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
-    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
-    default: WEIR_ADD(filter, "udp port 3544"); return;
-    }
-}
-
 /* Reports that the round trips to an end take long. `base_us` is 0, or the time that they took before. */
 static __attribute__((noinline)) void report_slow(const struct weir_packet *p, struct connection *c, uint32_t to, uint32_t base_us)
 {
@@ -256,7 +236,7 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, s
     weir_add_number(&text, c->port[server]);
     weir_add_encapsulation(&filter, p);
     if (c->tunnel != WEIR_TUNNEL_NONE) {
-        add_tunnel(&filter, c->tunnel);
+        weir_add_tunnel(&filter, c->outermost);
     } else {
         WEIR_ADD(&filter, "tcp port ");
         weir_add_number(&filter, c->port[server]);
@@ -328,7 +308,6 @@ static inline void give_up(struct set *set, uint32_t way)
     const uint32_t number = set->cell[way] & ENTRY_MASK;
     struct connection *c = &connections[number - 1];
     flush(c);
-    c->is_used = false;
     c->next_free = first_free;
     first_free = number;
     set->cell[way] = 0;
@@ -368,7 +347,7 @@ static __attribute__((noinline)) uint32_t begin(const struct weir_packet *p, uin
     set->seen[way] = now;
     set->cell[way] = number | ((uint32_t)p->flow_hash >> 16) << ENTRY_BITS;
     struct connection *c = &connections[number - 1];
-    *c = (struct connection){ .check = (uint32_t)(p->flow_hash >> 32), .set = set_number, .is_used = true };
+    *c = (struct connection){ .check = (uint32_t)(p->flow_hash >> 32), .set = set_number };
     c->ip[from] = weir_src(p);
     c->ip[1 - from] = weir_dst(p);
     c->port[from] = p->src_port;
@@ -376,6 +355,7 @@ static __attribute__((noinline)) uint32_t begin(const struct weir_packet *p, uin
     c->vlan = weir_vlan(p);
     c->has_vlan = (p->flags & WEIR_VLAN) != 0;
     c->tunnel = is_outer ? WEIR_TUNNEL_NONE : p->tunnel;
+    c->outermost = outermost_tunnel;
     return way;
 }
 
@@ -603,6 +583,7 @@ static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
 {
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
+    outermost_tunnel = weir_outermost_tunnel(p);
     if ((q->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))
         packet(q, (uint32_t)(q->flow_hash >> set_shift));
 }
@@ -675,31 +656,22 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     }
 }
 
-WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+/* Emits the last interval of connections, of a part of the table in each call. */
+WEIR_EXPORT(weir_rest) int32_t weir_rest(uint64_t now)
 {
+    static uint32_t next;
     (void)now;
     const uint64_t interval = (uint64_t)param_interval();
+    const uint32_t cells = WAYS << (64 - set_shift);
     if (interval == 0)
-        return;
-    static uint32_t list[STOP_ROWS];
-    uint32_t count = 0;
-    uint64_t refused = 0;
-    /* The table has fewer than twice as many entries as the parameter says, and at least 512. */
-    for (uint32_t entry = 0; entry < 2 * (uint32_t)param_table_size() && entry < connections_begun; entry++) {
-        if (!connections[entry].is_used || !has_samples(&connections[entry]))
+        return 0;
+    for (uint32_t i = 0; i < REST && next < cells; i++, next++) {
+        const struct set *set = &sets[next / WAYS];
+        if (set->cell[next % WAYS] == 0)
             continue;
-        if (count < STOP_ROWS)
-            list[count++] = entry;
-        else
-            refused++;
+        struct connection *c = entry_of(set, next % WAYS);
+        if (has_samples(c))
+            report(c, c->end - interval);
     }
-    for (uint32_t i = 0; i < STOP_ROWS && i < count; i++)
-        if (!report(&connections[list[i]], connections[list[i]].end - interval))
-            refused++;
-    if (refused != 0) {
-        struct weir_text text = WEIR_TEXT;
-        weir_add_number(&text, refused);
-        WEIR_ADD(&text, " rows of the last interval are lost: more than the stop may emit");
-        weir_log(WEIR_WARNING, text.bytes, text.len);
-    }
+    return next < cells;
 }

@@ -13,7 +13,7 @@
 enum {
     WAYS = 8,
     SWEEP_SETS = 2048, /* sets that a tick looks at */
-    STOP_ROWS = 65536, /* rows of the stop, as WEIR_RECORDS_PER_CALL */
+    REST = 16384, /* entries that a call of weir_rest looks at */
     SLICES = 64,       /* parts of the hash space with a limit of findings each */
 };
 
@@ -53,12 +53,12 @@ struct direction {
     uint8_t next_high, last_high;
     uint8_t duplicates; /* duplicate acknowledgements in a row, at most 255 */
     uint8_t state;
-    uint8_t headers[2]; /* around IP, for filters: of end 0 the numbers of VLAN tags and MPLS labels; of end 1 whether there is PPPoE */
+    uint8_t headers[2]; /* around IP, for filters: of end 0 the numbers of VLAN tags and MPLS labels; of end 1 whether there is PPPoE, and the outermost tunnel */
 };
 
 enum { RETRANSMITTED, FAST_RETRANSMITTED, SPURIOUS, OUT_OF_ORDER, GAP, DUPLICATE_ACK, ZERO_WINDOW, EVENTS };
 
-enum { HAS_CLIENT = 1, CLIENT = 2, HAS_SYN_TIME = 4, HAS_RTT = 8, WAS_RESET = 16, IS_USED = 32, HAS_EVENTS = 64, HAS_VLAN = 128 };
+enum { HAS_CLIENT = 1, CLIENT = 2, HAS_SYN_TIME = 4, HAS_RTT = 8, WAS_RESET = 16, HAS_EVENTS = 32, HAS_VLAN = 64 };
 
 /* A connection. The end with the lower port is end 0; with equal ports that with the lower address. */
 struct connection {
@@ -96,16 +96,11 @@ static struct finding {
     uint8_t from;
 } slices[SLICES];
 static bool is_outer;
+static uint8_t outermost_tunnel; /* of the packet; valid in a tunnel */
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     /* As many sets as the entries need, rounded up to a power of two. */
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
@@ -172,20 +167,6 @@ static inline uint64_t last_of(const struct connection *c, uint64_t now)
 /* Returns the slice of a connection. It is part of its set's number: it does not depend on the number of instances. */
 static inline struct finding *slice_of(uint32_t set) { return &slices[set >> (58 - set_shift) & (SLICES - 1)]; }
 
-/* Adds a filter for a kind of tunnel: filters look at the outer headers only. */
-static void add_tunnel(struct weir_text *filter, uint8_t tunnel)
-{
-    switch (tunnel) {
-    case WEIR_TUNNEL_IP_IN_IP: WEIR_ADD(filter, "(ip proto 4 or ip proto 41 or ip6 proto 4 or ip6 proto 41)"); return;
-    case WEIR_TUNNEL_MPLS_IN_IP: WEIR_ADD(filter, "(ip proto 137 or ip6 proto 137)"); return;
-    case WEIR_TUNNEL_GRE: WEIR_ADD(filter, "(ip proto 47 or ip6 proto 47)"); return;
-    case WEIR_TUNNEL_VXLAN: WEIR_ADD(filter, "(udp port 4789 or udp port 8472)"); return;
-    case WEIR_TUNNEL_GENEVE: WEIR_ADD(filter, "udp port 6081"); return;
-    case WEIR_TUNNEL_GTP_U: WEIR_ADD(filter, "udp port 2152"); return;
-    default: WEIR_ADD(filter, "udp port 3544"); return;
-    }
-}
-
 /* Reports what an operator should know about the packets of one end. */
 static __attribute__((noinline)) void report_finding(struct finding *f)
 {
@@ -223,7 +204,7 @@ static __attribute__((noinline)) void report_finding(struct finding *f)
     };
     weir_add_encapsulation(&filter, &like);
     if (c->tunnel != WEIR_TUNNEL_NONE) {
-        add_tunnel(&filter, c->tunnel);
+        weir_add_tunnel(&filter, c->from[1].headers[1]);
     } else {
         WEIR_ADD(&filter, "tcp port ");
         weir_add_number(&filter, c->port[0]);
@@ -344,7 +325,7 @@ static inline uint16_t seen_at(uint64_t now) { return (uint16_t)(now >> 27 << 1)
 /* Makes an entry that of a packet's connection, without any history. */
 static void reset(struct connection *c, const struct weir_packet *p, uint32_t set_number, uint32_t from)
 {
-    *c = (struct connection){ .state = IS_USED, .check = (uint32_t)(p->flow_hash >> 32), .set = set_number, .start = p->ts_ns };
+    *c = (struct connection){ .check = (uint32_t)(p->flow_hash >> 32), .set = set_number, .start = p->ts_ns };
     c->ip[from] = weir_src(p);
     c->ip[1 - from] = weir_dst(p);
     c->port[from] = p->src_port;
@@ -354,6 +335,7 @@ static void reset(struct connection *c, const struct weir_packet *p, uint32_t se
     c->from[0].headers[0] = p->vlan_count;
     c->from[0].headers[1] = p->mpls_count;
     c->from[1].headers[0] = (p->flags & WEIR_PPPOE) != 0;
+    c->from[1].headers[1] = outermost_tunnel;
     c->tunnel = is_outer ? WEIR_TUNNEL_NONE : p->tunnel;
 }
 
@@ -640,6 +622,7 @@ static __attribute__((noinline)) void tunnelled(const struct weir_packet *p)
 {
     struct weir_packet room;
     const struct weir_packet *q = weir_innermost(p, &room);
+    outermost_tunnel = weir_outermost_tunnel(p);
     if ((q->flags & (WEIR_TCP | WEIR_L4)) == (WEIR_TCP | WEIR_L4))
         packet(q, (uint32_t)(q->flow_hash >> set_shift));
 }
@@ -731,29 +714,21 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     emit_all_pending();
 }
 
-WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+/* Emits the connections that are left at the end, of a part of the table in each call. */
+WEIR_EXPORT(weir_rest) int32_t weir_rest(uint64_t now)
 {
-    static uint32_t list[STOP_ROWS];
-    uint32_t count = 0;
-    uint64_t refused = 0;
-    /* The table has fewer than twice as many entries as the parameter says. */
-    for (uint32_t entry = 0; entry < 2 * (uint32_t)param_table_size() && entry < connections_begun; entry++) {
-        const struct connection *c = &connections[entry];
-        if ((c->state & IS_USED) == 0 || ((c->state & HAS_EVENTS) == 0 && !param_all()))
+    static uint32_t next;
+    const uint32_t cells = WAYS << (64 - set_shift);
+    for (uint32_t i = 0; i < REST && next < cells; i++, next++) {
+        const struct set *set = &sets[next / WAYS];
+        if (set->cell[next % WAYS] == 0)
             continue;
-        if (count < STOP_ROWS)
-            list[count++] = entry;
-        else
-            refused++;
+        struct connection *c = entry_of(set, next % WAYS);
+        if ((c->state & HAS_EVENTS) != 0 || param_all())
+            report(c, now, weir_string("stop", 4));
     }
-    for (uint32_t i = 0; i < STOP_ROWS && i < count; i++)
-        if (!report(&connections[list[i]], now, weir_string("stop", 4)))
-            refused++;
+    if (next < cells)
+        return 1;
     emit_all_pending();
-    if (refused != 0) {
-        struct weir_text text = WEIR_TEXT;
-        weir_add_number(&text, refused);
-        WEIR_ADD(&text, " rows of connections at the stop are lost: more than it may emit");
-        weir_log(WEIR_WARNING, text.bytes, text.len);
-    }
+    return 0;
 }

@@ -11,22 +11,9 @@ enum { NEEDLE_MAX = 256 };
 static uint8_t needle[NEEDLE_MAX];
 static bool is_outer;
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     const uint64_t first = param_first(), last = param_last();
     const uint32_t needle_len = param_needle(needle, sizeof needle);
     if (needle_len == 0 || needle_len > NEEDLE_MAX) {

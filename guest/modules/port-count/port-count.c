@@ -21,22 +21,9 @@ static uint64_t interval_ns;
 static bool is_outer;
 static bool any; /* whether this interval has packets */
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     interval_ns = (uint64_t)param_interval();
     const uint32_t bytes = (uint32_t)param_ports(list, sizeof list);
     if (bytes > PORTS_MAX * 8) {

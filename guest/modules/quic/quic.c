@@ -19,6 +19,7 @@ enum {
     CONTEXT_SETS = 512,
     CONTEXT_SET_BITS = 9,
     SWEPT_SETS = 1024,   /* by a tick */
+    REST = 8192,         /* entries that a call of weir_rest looks at */
     COALESCED = 2,       /* packets of a datagram that are looked at */
     CLIENT_BYTES = 1200, /* the least that a client's first datagram has (RFC 9000, 14.1) */
     CID_BYTES_MIN = 8,   /* the least that a client's first destination connection identifier has (RFC 9000, 7.2) */
@@ -88,21 +89,9 @@ static struct sight sight;
 static struct initial_keys initial_keys;
 static uint8_t plain_room[INITIAL_BYTES + 2 * MARGIN];
 
-static bool start_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!start_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     /* As many sets as the entries need, rounded up to a power of two. */
     set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
@@ -570,14 +559,20 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
     swept += SWEPT_SETS;
 }
 
-WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+/* Emits the connections that are left at the end, of a part of the table in each call. */
+WEIR_EXPORT(weir_rest) int32_t weir_rest(uint64_t now)
 {
+    static uint32_t next;
     (void)now;
-    /* As in weir_start, of the parameter, so that the loop has a visible limit. */
-    const uint32_t entries = WAYS << (64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS));
-    for (uint32_t i = 0; i < entries; i++)
-        if (sets[i / WAYS].key[i % WAYS] != 0)
-            retire(&sets[i / WAYS].key[i % WAYS], &connections[i], weir_string("stop", 4));
+    const uint32_t entries = WAYS << set_bits;
+    for (uint32_t i = 0; i < REST && next < entries; i++, next++) {
+        uint64_t *key = &sets[next / WAYS].key[next % WAYS];
+        if (*key != 0)
+            retire(key, &connections[next], weir_string("stop", 4));
+    }
+    if (next < entries)
+        return 1;
     if (refused != 0)
-        WEIR_LOG(WEIR_WARNING, "rows of connections are missing: more than 65,536 were in their handshake at the end");
+        WEIR_LOG(WEIR_WARNING, "rows of connections are missing: too many connections ended in one tick");
+    return 0;
 }

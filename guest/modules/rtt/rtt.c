@@ -44,22 +44,9 @@ static inline uint64_t side(const struct weir_packet *p, bool source)
     return weir_hash_add(weir_hash_add(port, weir_le64(address)), weir_le64(address + 8));
 }
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     /* As many sets as the entries need, rounded up to a power of two. */
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;

@@ -839,13 +839,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    char layer[8] = { 0 };
-    const int32_t len = param_layer((uint8_t *)layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     /* Rounded down, so that the parameter is a limit of loops over the table. */
     const uint32_t set_bits = 63 - (uint32_t)__builtin_clzll((uint64_t)param_table_size() / WAYS);
     const uint32_t count = 1u << set_bits;

@@ -14,9 +14,6 @@
 /* Destinations are counted with Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in sets of WAYS entries. */
 enum { SETS = 256, WAYS = 4 };
 
-/* Teredo is told by either port, other tunnels over UDP by the destination port. */
-enum { UDP = 17, TEREDO_PORT = 3544 };
-
 /* Sources, destinations, and services (pairs of destination and port) of SYN packets are counted by linear counting (Whang,
  * Vander-Zanden, Taylor, 1990): the share of bits that stay 0 gives the number. Beyond 8 values a bit the number is cut. */
 enum { SKETCH_BITS = 1 << 14 };
@@ -46,9 +43,7 @@ struct destination {
 static struct {
     uint64_t by_flags[8]; /* packets by FIN (1), SYN (2), RST (4) */
     uint64_t synack;
-    /* Of the outermost IP header of the last SYN packet in a tunnel; 0 without any. */
-    uint16_t tunnel_port; /* the UDP port that tells the tunnel */
-    uint8_t tunnel_protocol;
+    uint8_t outermost_tunnel; /* of the last SYN packet in a tunnel; 0 without any */
 } now_counts;
 
 static struct destination destinations[SETS][WAYS];
@@ -90,8 +85,7 @@ static __attribute__((noinline)) void note_tunnel(uint32_t set, uint32_t way, co
 {
     tunnel_ends[set][way] = weir_dst(outer);
     has_tunnel[set] |= (uint8_t)(1u << way);
-    now_counts.tunnel_protocol = outer->ip_proto;
-    now_counts.tunnel_port = outer->src_port == TEREDO_PORT ? TEREDO_PORT : outer->dst_port;
+    now_counts.outermost_tunnel = weir_outermost_tunnel(outer);
 }
 
 /* Out of line, and by pointer: so that most packets pass without touching the shadow stack. `outer` is the packet as its outermost
@@ -218,16 +212,10 @@ static void add_target(struct weir_text *filter, const struct destination *d, co
 /* Adds a filter for TCP packets, and for the tunnel of the last SYN packet that was in one. */
 static void add_any_target(struct weir_text *filter)
 {
-    const uint8_t protocol = now_counts.tunnel_protocol;
     WEIR_ADD(filter, "tcp");
-    if (protocol == UDP) {
-        WEIR_ADD(filter, " or udp port ");
-        weir_add_number(filter, now_counts.tunnel_port);
-    } else if (protocol != 0) {
-        WEIR_ADD(filter, " or ip proto ");
-        weir_add_number(filter, protocol);
-        WEIR_ADD(filter, " or ip6 proto ");
-        weir_add_number(filter, protocol);
+    if (now_counts.outermost_tunnel != WEIR_TUNNEL_NONE) {
+        WEIR_ADD(filter, " or ");
+        weir_add_tunnel(filter, now_counts.outermost_tunnel);
     }
 }
 
@@ -263,10 +251,10 @@ static void report_alarm(const struct intervals_row *interval)
     } else {
         add_any_target(&filter);
         WEIR_ADD(&filter, " or (vlan and ");
-        if (now_counts.tunnel_protocol != 0)
+        if (now_counts.outermost_tunnel != WEIR_TUNNEL_NONE)
             WEIR_ADD(&filter, "(");
         add_any_target(&filter);
-        if (now_counts.tunnel_protocol != 0)
+        if (now_counts.outermost_tunnel != WEIR_TUNNEL_NONE)
             WEIR_ADD(&filter, ")");
         WEIR_ADD(&filter, ")");
         weir_add_number(&text, interval->destinations);
@@ -348,22 +336,9 @@ static void end_interval(uint64_t begin)
     any = false;
 }
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     interval_ns = (uint64_t)param_interval();
     offset = param_offset();
     threshold = param_threshold();

@@ -866,13 +866,7 @@ static bool begin_table(struct table *table)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const uint32_t layer_len = (uint32_t)param_layer(layer, sizeof layer);
-    is_outer = layer_len == 5 && weir_equal(layer, "outer", 5);
-    if (!is_outer && !(layer_len == 5 && weir_equal(layer, "inner", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
+    is_outer = weir_is_outer(param_layer);
     v4_mask = mask_of(96 + (uint32_t)param_prefix_v4());
     v6_mask = mask_of((uint32_t)param_prefix_v6());
     flows = weir_alloc(FLOW_SETS * sizeof *flows);

@@ -584,12 +584,6 @@ static uint8_t end_of(uint8_t cause)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint8_t layer[8] = { 0 };
-    const uint32_t layer_len = param_layer(layer, sizeof layer);
-    if (layer_len != 5 || !(weir_equal(layer, "inner", 5) || weir_equal(layer, "outer", 5))) {
-        WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-        return 1;
-    }
     const uint32_t stream_bits = 64 - (uint32_t)__builtin_clzll(param_streams() - 1);
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_handshakes() - 1) / WAYS);
     const uint32_t set_count = 1u << set_bits;

@@ -28,22 +28,9 @@ static uint64_t most; /* packets whose hash is at most this are sampled */
 static uint64_t (*labels)[WAYS];
 static uint32_t set_shift;
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     const uint64_t one_in = param_one_in(), seed = param_seed();
     if (one_in == 0)
         return 1;

@@ -15,22 +15,9 @@ static int32_t handle;
 static uint32_t shortest; /* bytes of the shortest signature */
 static bool is_outer;
 
-/* Reads the parameter `layer`. Returns false for another value than its two. */
-static bool read_layer(void)
-{
-    uint8_t layer[8] = { 0 };
-    const int32_t len = param_layer(layer, sizeof layer);
-    is_outer = len == 5 && weir_equal(layer, "outer", 5);
-    if (is_outer || (len == 5 && weir_equal(layer, "inner", 5)))
-        return true;
-    WEIR_LOG(WEIR_ERROR, "layer: inner or outer");
-    return false;
-}
-
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    if (!read_layer())
-        return 1;
+    is_outer = weir_is_outer(param_layer);
     list_len = (uint32_t)param_signatures(list, sizeof list);
     if (list_len > sizeof list) {
         WEIR_LOG(WEIR_ERROR, "signatures: at most 1024, 64 KiB together");

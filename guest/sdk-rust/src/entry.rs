@@ -109,6 +109,7 @@ impl From<Drops> for u64 {
 ///     serve: Counter::serve;                  // fn(&mut Counter, call: u64, service: u32, len: u32)
 ///     answer: Counter::answer;                // fn(&mut Counter, ticket: u64, status: Status, len: u32)
 ///     stop: Counter::stop;                    // fn(&mut Counter, now: u64)
+///     rest: Counter::rest;                    // fn(&mut Counter, now: u64) -> bool
 // functions of a module: end
 /// }
 /// ```
@@ -215,9 +216,18 @@ macro_rules! module {
             unsafe { function(WEIR_STATE.get(), now) }
         }
     };
+    (@ rest $state:ty, $function:expr) => {
+        #[export_name = "weir_rest"]
+        extern "C" fn weir_rest(now: u64) -> i32 {
+            let function: fn(&mut $state, u64) -> bool = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            i32::from(unsafe { function(WEIR_STATE.get(), now) })
+        }
+    };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet, batch, stream, tick, lost, low_memory, serve, answer, stop"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet, batch, stream, tick, lost, low_memory, serve, answer, stop, rest"
         ));
     };
     // entry points: end

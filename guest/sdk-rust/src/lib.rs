@@ -112,10 +112,12 @@ pub mod limit {
     pub const RECORDS_PER_PACKET: u32 = 64;
     /// Bytes of records that one packet may cause.
     pub const RECORD_BYTES_PER_PACKET: u32 = 16 * 1024;
-    /// Records that one call of start, tick or stop may emit.
+    /// Records that one call of start, tick, stop or rest may emit.
     pub const RECORDS_PER_CALL: u32 = 65_536;
-    /// Bytes of records that one call of start, tick or stop may emit.
+    /// Bytes of records that one call of start, tick, stop or rest may emit.
     pub const RECORD_BYTES_PER_CALL: u32 = 8 * 1024 * 1024;
+    /// Calls of the function `rest`.
+    pub const REST_CALLS: u32 = 512;
     /// Bytes of all strings of one record.
     pub const RECORD_STRING_BYTES: u32 = 4096;
     /// Patches of one packet.

@@ -177,7 +177,7 @@ enum WorkItem {
     Tick(u64),
     /// An event of a module.
     Event(u64),
-    /// The stop call of a module.
+    /// A part of the stop of a module.
     Stop,
 }
 
@@ -192,7 +192,7 @@ struct VcpuTask {
     has_event_item: bool,
     /// The deadline of the module's earliest service call, as registered with the runner.
     deadline: Option<Instant>,
-    /// Gets the task after its stop call; set while the module stops.
+    /// Gets the task after its stop; set while the module stops.
     stop_receiver: Option<Sender<ModuleTask>>,
 }
 
@@ -529,8 +529,9 @@ impl Runner {
                 self.clock.skip(Nanos(0), task.take_waited());
                 if entry.stop_receiver.is_none() {
                     entry.queue_next_work(progress, &mut vcpu.pools, &mut self.ticks, &mut self.deadlines);
-                } else {
-                    has_stopped = progress != Progress::Suspended;
+                } else if progress != Progress::Suspended {
+                    has_stopped =
+                        entry.task.is_stopped() || vcpu.pools.push(entry.pool, WorkItem::Stop).is_err();
                 }
             }
             let used = Nanos(Nanos::from(self.origin.elapsed()).0.saturating_sub(begin.0));

@@ -102,6 +102,13 @@ impl Sandbox for SandboxInstance {
             Self::Remote { instance, .. } => instance.has_streams(),
         }
     }
+
+    fn is_stopped(&self) -> bool {
+        match self {
+            Self::InProcess(instance) => instance.is_stopped(),
+            Self::Remote { instance, .. } => instance.is_stopped(),
+        }
+    }
 }
 
 impl SandboxInstance {

@@ -291,7 +291,8 @@ pub struct ModuleTask {
     serving: Option<Serving>,
     /// Caller that pays for the present work, and the time for which it still pays.
     payer: Option<(EndpointId, Nanos)>,
-    has_stopped: bool,
+    /// True once the core thread has begun the stop.
+    has_begun_stop: bool,
 }
 
 /// A call of another module that is being served.
@@ -341,7 +342,7 @@ impl ModuleTask {
             endpoint: inbox.endpoint,
             serving: None,
             payer: None,
-            has_stopped: false,
+            has_begun_stop: false,
         }
     }
 
@@ -643,25 +644,40 @@ impl ModuleTask {
         self.call_times.stops_in_slices
     }
 
-    /// Calls the stop entry point.
+    /// Runs the next part of the module's stop. The stop has further parts until [`is_stopped`](Self::is_stopped).
     pub fn stop(&mut self, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
-        self.has_stopped = true;
-        let is_done = self.driver.begin_stop(&|| slice.part());
+        self.has_begun_stop = true;
+        // Another part would lose its output while the records thread has not accepted that of the part before.
+        let is_done = !self.unsent.is_empty() || self.driver.begin_stop(&|| slice.part());
         self.finish_run(is_done, &slice)
     }
 
-    /// Ends the task. Its last output is sent; it is lost if the records thread does not accept it within a second. A stop call that is too
-    /// long for the core thread runs on the calling thread; its time is charged as well.
-    pub fn finish(mut self) {
-        let begin = thread_time();
+    /// Returns true if the stop is complete.
+    pub fn is_stopped(&self) -> bool {
+        self.driver.instance.is_stopped()
+    }
+
+    /// Ends the task. Its last output is sent; it is lost if the records thread does not accept it within a second. A stop that is too
+    /// long for the core thread runs on the calling thread, until `until`; its time is charged as well. Returns true if the stop is
+    /// complete.
+    pub fn finish(mut self, until: Instant) -> bool {
         self.abort();
-        if !self.has_stopped {
+        // A stop that has taken too long on the core thread is not continued.
+        while !self.has_begun_stop && !self.is_stopped() && Instant::now() < until {
+            let begin = thread_time();
             self.driver.stop();
             let used = Nanos(thread_time().0.saturating_sub(begin.0));
             self.charges.charge(used);
             self.send_output(used);
+            self.send_rest();
         }
+        self.send_rest();
+        self.is_stopped()
+    }
+
+    /// Sends the output that the records thread has not accepted yet, for a second at most.
+    fn send_rest(&mut self) {
         for _ in 0..100 {
             if self.unsent.is_empty() {
                 return;
@@ -669,7 +685,8 @@ impl ModuleTask {
             std::thread::sleep(std::time::Duration::from_millis(10));
             self.send_output(Nanos(0));
         }
-        self.counters.unwritten.fetch_add(self.unsent.iter().count() as u64, Ordering::Relaxed);
+        let lost = std::mem::take(&mut self.unsent);
+        self.counters.unwritten.fetch_add(lost.iter().count() as u64, Ordering::Relaxed);
     }
 
     /// Sends the output to the records thread and updates the counters.

@@ -18,7 +18,7 @@ use weir_datapath::plan::ChannelPlanCounters;
 use weir_datapath::queue::PacketQueue;
 use weir_ledger::{CloseReason, UnloadReason};
 
-/// Maximum wall time of a module's stop call. The call is aborted then.
+/// Maximum wall time of a module's stop. It is aborted then.
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// Maximum time that a core thread may take to remove a module after this.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -122,8 +122,11 @@ pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_stopped: impl FnMut(Sto
 impl StoppingModule {
     /// Completes the stop of a module: sends the task's last output and closes the module's record files.
     fn finish(self, task: Option<ModuleTask>) -> StopResult {
-        if let Some(task) = task {
-            task.finish();
+        if task.is_some_and(|task| !task.finish(Instant::now() + STOP_MAX)) {
+            let (session, module, seconds) = (&self.session, &self.module, STOP_MAX.as_secs());
+            log::session(session).module(module).warn(&format_args!(
+                "session {session}, module {module}: its stop did not end within {seconds} s, and was aborted"
+            ));
         }
         if let Some(outputs) = &self.outputs {
             crate::sessions::writer::close(outputs, self.number);
@@ -153,12 +156,6 @@ impl StoppingModule {
         let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&task, &self.core) else {
             // The module may have stopped before its task was removed.
             let task = task.ok().flatten().or_else(|| self.stopped.try_recv().ok());
-            if task.is_some() {
-                let (session, module, seconds) = (&self.session, &self.module, STOP_MAX.as_secs());
-                log::session(session).module(module).warn(&format_args!(
-                    "session {session}, module {module}: its stop call did not end within {seconds} s, and was aborted"
-                ));
-            }
             return self.finish(task);
         };
         let stuck = Stuck { core: *core };

@@ -106,9 +106,12 @@ impl AdmissionRules<'_> {
         let admitted = Assessment::assess(bytes, &spec.settings(), profile)
             .and_then(Assessment::admit)
             .map_err(refused)?;
-        // A module runs without suspension points only if all of its calls are proved to be short.
+        // A module runs without suspension points only if all of its calls are proved to be short. A call for a packet, or
+        // for streams that are over, can have many events of TCP streams, each of which has the bound of one event.
         let mut call_times = CallTimes::from_bounds(&admitted);
-        let can_suspend = call_times.call.0 >= self.blocking_max.0 / 2 || admitted.tier() != Tier::Proved;
+        let can_suspend = call_times.call.0 >= self.blocking_max.0 / 2
+            || admitted.tier() != Tier::Proved
+            || admitted.tcp().is_some();
         if can_suspend {
             call_times = CallTimes::suspendable(&admitted);
         }

@@ -28,7 +28,7 @@ impl<T> RankedRows<T> {
     }
 }
 
-/// What a run has found. Its texts contain names from packets, so they are not escaped and can be anything.
+/// The ranked results of a run. Their texts contain names from packets, which are not escaped and can be anything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverviewDigest {
     /// The findings of all modules that are more than informational.

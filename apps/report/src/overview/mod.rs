@@ -22,8 +22,7 @@ use weir_abi::finding::Severity;
 use weir_rows::FindingReader;
 use {weir_admission::Manifest, weir_session::Record};
 
-/// Aggregates of the records of the default modules, of bounded size: at most some 30 MiB for any number of records, and
-/// usually a tenth of that.
+/// Aggregates of the records of the default modules. Their size is bounded for any number of records.
 ///
 /// Each module has aggregates of its own, which are joined at the end. So the result depends on each module's order of
 /// records, and not on the order of different modules.

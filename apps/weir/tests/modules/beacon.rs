@@ -9,7 +9,7 @@
 use super::capture::{BEGIN, Capture, ETHERNET, SECOND, trace};
 use super::packet::{ACK, SYN};
 use super::scan::{Traffic, assert_proved, ethernet, ip, module, seed, v4};
-use super::weir::{Row, Run, run, run_file, start_failure};
+use super::weir::{Row, Run, refusal, run, run_file};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
@@ -239,9 +239,8 @@ fn tags_and_tunnels_are_looked_into() {
     }
     assert_eq!(beacons_with(&tunnelled, ",layer=outer").1.len(), 0);
     assert_ne!(beacons_with(&plain, ",layer=outer").1.len(), 0);
-    assert!(
-        start_failure(&plain, &["-m", &module("beacon", ",layer=middle")]).contains("layer: inner or outer")
-    );
+    let said = refusal(&plain, &["-m", &module("beacon", ",layer=middle")]);
+    assert!(said.contains("`middle` is not \"inner\" or \"outer\""), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample};
 use super::noise::Random;
 use super::packet::{ACK, Packet, SYN};
 use super::talkers::{below, each_trace, exact, module, random};
-use super::weir::{Row, Run, run, run_file, start_failure};
+use super::weir::{Row, Run, refusal, run, run_file};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::io::Write;
@@ -182,8 +182,8 @@ fn the_innermost_or_the_outermost_ip_header_counts() {
         assert!((row.float("src_entropy") - bits).abs() < ROUNDING, "{parameters}: {row:?}");
         assert_eq!(row.number("port_packets"), ports);
     }
-    let said = start_failure(&capture, &["-m", &module("entropy", ",layer=")]);
-    assert!(said.contains("layer: inner or outer"), "{said}");
+    let said = refusal(&capture, &["-m", &module("entropy", ",layer=")]);
+    assert!(said.contains("an empty value is not \"inner\" or \"outer\""), "{said}");
 }
 
 #[test]

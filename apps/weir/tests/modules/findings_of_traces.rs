@@ -1,7 +1,7 @@
 //! The findings of `weir run -r CAPTURE`, without options, on captures whose truth is known: the services, the slow ones, and the
 //! suspicious hosts. docs/COOKBOOK.md has the same captures in a table for operators.
 
-#![allow(clippy::cast_possible_truncation, reason = "small numbers of generated packets")]
+#![expect(clippy::cast_possible_truncation, reason = "small numbers of generated packets")]
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, trace};
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};

@@ -3,7 +3,7 @@
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, samples};
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
 use super::weir::{Row, refusal, run, run_file};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Command;
 
@@ -515,4 +515,24 @@ fn a_million_seconds_of_silence_are_one_gap() {
     let rows = rows(&packets, "");
     assert_eq!(reasons(&rows), ["idle", "stop"]);
     assert_eq!(rows[0].number("time") + i128::from(1_000_000 * SECOND), rows[1].number("time"));
+}
+
+/// A call may emit 65,536 rows.
+#[test]
+fn every_flow_has_a_row_although_more_are_left_than_a_call_may_emit() {
+    const FLOWS: u32 = 100_000;
+    let mut capture = Capture::new(ETHERNET);
+    for number in 0..FLOWS {
+        let client = format!("10.{}.{}.{}:1000", number >> 16, number >> 8 & 0xff, number & 0xff);
+        capture.push(BEGIN + u64::from(number), Packet::tcp(&client, SERVER, SYN).ethernet());
+    }
+    let rows = |jobs: &str| {
+        let run = run(&capture, &["-m", &module(""), "--jobs", jobs]);
+        let rows = run.rows("flows", "closed");
+        rows.iter().map(|row| row.end("src")).collect::<Vec<_>>()
+    };
+    let one = rows("1");
+    assert_eq!(one.len(), FLOWS as usize);
+    assert_eq!(one.iter().collect::<BTreeSet<_>>().len(), FLOWS as usize, "each flow has one row");
+    assert_eq!(rows("3"), one, "in the same order");
 }

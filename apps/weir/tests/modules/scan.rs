@@ -1,11 +1,11 @@
 //! The module `scan` on generated packets and on real captures.
 
-#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "generated packets")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "generated packets")]
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, trace};
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
-use super::weir::{Row, Run, run, run_file, start_failure};
+use super::weir::{Row, Run, refusal, run, run_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -448,9 +448,8 @@ fn tags_and_tunnels_are_looked_into() {
     }
     assert_eq!(scans_with(&tunnelled, ",layer=outer").1.len(), 0);
     assert_ne!(scans_with(&plain, ",layer=outer").1.len(), 0);
-    assert!(
-        start_failure(&plain, &["-m", &module("scan", ",layer=middle")]).contains("layer: inner or outer")
-    );
+    let said = refusal(&plain, &["-m", &module("scan", ",layer=middle")]);
+    assert!(said.contains("`middle` is not \"inner\" or \"outer\""), "{said}");
 }
 
 #[test]

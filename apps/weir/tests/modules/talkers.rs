@@ -3,7 +3,7 @@
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, repository, sample};
 use super::noise::Random;
 use super::packet::{ACK, Packet, SYN};
-use super::weir::{Row, Run, run, run_file, start_failure};
+use super::weir::{Row, Run, refusal, run, run_file};
 use crate::run::traces;
 use exact::{Counts, Interval, count};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -424,8 +424,8 @@ fn the_innermost_or_the_outermost_ip_header_counts() {
     let outside = talkers(&capture, ",layer=outer");
     assert_eq!(found(&outside, "pair"), [("pair 10.0.0.1 10.0.0.2".to_owned(), (bytes, 2))]);
     assert_eq!(found(&outside, "port"), []);
-    let said = start_failure(&capture, &["-m", &module("talkers", ",layer=middle")]);
-    assert!(said.contains("layer: inner or outer"), "{said}");
+    let said = refusal(&capture, &["-m", &module("talkers", ",layer=middle")]);
+    assert!(said.contains("`middle` is not \"inner\" or \"outer\""), "{said}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{
     TcpSegment, TcpStreamConfig, TcpStreamCounters, state,
 };
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The number of streams of a set.
@@ -31,7 +32,7 @@ pub(super) const fn bytes_of_stream(conflicts: bool) -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 struct StreamSet {
-    /// The flow hash of each stream; 0 for a free place.
+    /// The [key](TcpStreams::key_of) of each stream; 0 for a free place.
     keys: [u64; WAYS],
     /// The class of each stream, above the time of its last packet in ns. The least one is evicted first.
     ranks: [u64; WAYS],
@@ -45,9 +46,12 @@ impl StreamSet {
     }
 }
 
+/// The number of bits of the time in a rank.
+const RANK_SHIFT: u32 = 62;
+
 /// Returns the rank of a stream of this class and time.
 const fn rank_of(class: Rank, ts_ns: u64) -> u64 {
-    (class as u64) << 62 | (ts_ns & ((1 << 62) - 1))
+    (class as u64) << RANK_SHIFT | (ts_ns & ((1 << RANK_SHIFT) - 1))
 }
 
 /// Hashes of the last segments of a direction.
@@ -97,6 +101,8 @@ pub struct TcpStreams {
     pub(super) connections: Vec<StreamState>,
     /// For each stream and direction, if conflicts are reported.
     pub(super) remembered: Vec<[Remembered; 2]>,
+    /// The secret of the streams' keys.
+    secret: RandomState,
     /// The number of bits by which a flow hash is shifted to give a set.
     shift: u32,
     /// The memory used in each part for waiting bytes.
@@ -121,6 +127,9 @@ pub struct TcpStreams {
 pub type ReadPayload<'a> = &'a mut dyn FnMut(u32, u32, &mut Vec<u8>);
 
 impl TcpStreams {
+    /// The number of parts of the stop.
+    pub const STOP_PARTS: u8 = 64;
+
     /// Makes an empty table. All of its memory but that of waiting bytes is allocated here.
     pub fn new(config: TcpStreamConfig) -> Self {
         let capacity = config.capacity() as usize;
@@ -132,6 +141,7 @@ impl TcpStreams {
             sets: vec![StreamSet::default(); sets],
             connections,
             remembered: if config.conflicts { vec![Default::default(); capacity] } else { Vec::new() },
+            secret: RandomState::new(),
             shift: u64::BITS - sets.trailing_zeros(),
             used: [0; PARTS],
             holders: vec![VecDeque::new(); PARTS],
@@ -163,11 +173,13 @@ impl TcpStreams {
 
     /// Counts a TCP packet without a segment that can be used.
     pub fn count_unusable(&mut self, reason: NoSegment) {
+        self.begin_packet();
         self.counters.fragments += u64::from(reason == NoSegment::Fragment);
     }
 
     /// Counts a segment that is left out because its checksum is wrong.
     pub fn count_bad_checksum(&mut self) {
+        self.begin_packet();
         self.counters.bad_checksum += 1;
     }
 
@@ -176,33 +188,23 @@ impl TcpStreams {
         self.queue.is_empty() && self.walk.is_none()
     }
 
-    /// Reads the set of a packet's stream ahead, so that the reads for several packets overlap. The result depends on the
-    /// memory that was read, and has no other meaning.
-    #[inline]
-    pub fn read_set_ahead(&self, flow_hash: u64) -> u64 {
-        self.sets.get(self.set_of(flow_hash)).map_or(0, |set| set.keys[0] ^ set.ranks[0])
-    }
-
-    /// Reads a packet's stream ahead, after its set. The result is as that of [`read_set_ahead`](Self::read_set_ahead).
-    #[inline]
-    pub fn read_stream_ahead(&self, flow_hash: u64) -> u64 {
-        let (index, key) = (self.set_of(flow_hash), flow_hash.max(1));
-        let Some(set) = self.sets.get(index) else { return 0 };
-        let way = (set.ways_of(key) | 1 << (WAYS - 1)).trailing_zeros() as usize;
-        let known = self.connections.get(index * WAYS + way);
-        // The first cache line of a stream is enough for those that the module ignores, which most are.
-        known.map_or(0, |known| known.endpoints.first_ns)
-    }
-
+    /// Returns a field of each cache line of the set of a packet's stream, for prefetching.
     #[inline(always)]
-    fn set_of(&self, flow_hash: u64) -> usize {
+    pub fn set_lines(&self, flow_hash: u64) -> Option<[&u64; 2]> {
+        let StreamSet { keys: [key, ..], ranks: [rank, ..] } = self.sets.get(self.set_of(flow_hash))?;
+        Some([key, rank])
+    }
+
+    /// Returns a number of the set of a packet's stream. Packets of different sets do not change each other's streams.
+    #[inline(always)]
+    pub fn set_of(&self, flow_hash: u64) -> usize {
         usize::try_from(flow_hash >> self.shift).unwrap_or(0)
     }
 
     /// Begins a packet: discards the events that were not given, which belong to an earlier packet whose call was lost, or
     /// to a walk that was aborted. The next walk finds its streams.
     #[inline]
-    pub fn begin_packet(&mut self) {
+    fn begin_packet(&mut self) {
         if !self.queue.is_empty() {
             self.queue.clear();
         }
@@ -210,20 +212,60 @@ impl TcpStreams {
         self.walk = None;
     }
 
+    /// Returns the key of a segment's stream, which is the same for both directions, and not 0.
+    ///
+    /// Flow hashes have no secret, so a sender can choose packets of different streams with the same flow hash. The keys
+    /// are hashes (SipHash-1-3) with a secret of the table, so that nobody can choose streams with the same key.
+    #[inline(always)]
+    fn key_of(&self, segment: &TcpSegment) -> u64 {
+        let ends = [(segment.src, segment.src_port), (segment.dst, segment.dst_port)];
+        let [(low, low_port), (high, high_port)] = if ends[0] <= ends[1] { ends } else { [ends[1], ends[0]] };
+        let ports = u64::from(low_port) << 16 | u64::from(high_port);
+        let hash = if segment.is_v6 {
+            self.secret.hash_one((low, high, ports))
+        } else {
+            // The upper halves of all IPv4 addresses are equal, and 32 bits of the lower ones.
+            self.secret.hash_one((low[1] << 32 | high[1] & 0xffff_ffff, ports))
+        };
+        (hash ^ segment.flow_hash).max(1)
+    }
+
+    /// Takes the segment of a stream whose events the module ignores. Reads and changes nothing but the stream's set, with
+    /// which most segments are done. The result for any other segment is a field of its stream's state, for prefetching.
+    ///
+    /// # Errors
+    /// The segment has to be [pushed](Self::push).
+    #[inline]
+    pub fn take_ignored(&mut self, segment: &TcpSegment) -> Result<(), Option<&u64>> {
+        let (index, key) = (self.set_of(segment.flow_hash), self.key_of(segment));
+        let Some(set) = self.sets.get_mut(index) else { return Err(None) };
+        let ways = set.ways_of(key);
+        if ways == 0 {
+            return Err(None);
+        }
+        let way = ways.trailing_zeros() as usize;
+        let Some(rank) = set.ranks.get_mut(way) else { return Err(None) };
+        if *rank >> RANK_SHIFT != Rank::Ignored as u64 || segment.flags & tcp::SYN != 0 {
+            return Err(self.connections.get(index * WAYS + way).map(|known| &known.endpoints.first_ns));
+        }
+        // The place is kept, so that the stream is not mistaken for a new one.
+        *rank = rank_of(Rank::Ignored, segment.ts_ns);
+        Ok(())
+    }
+
     /// Takes the segment of a packet. `read` gives its captured bytes, if they have to wait for earlier ones.
     pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
         self.begin_packet();
         self.now = segment.ts_ns;
-        let key = segment.flow_hash.max(1);
+        let key = self.key_of(segment);
         let set = self.set_of(segment.flow_hash);
         let Some((slot, direction)) = self.find(set, key, segment) else {
             self.push_unknown(set, key, segment, read);
             return;
         };
         let is_syn = segment.flags & tcp::SYN != 0;
-        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if connection.is_ignored && !is_syn {
-            // The place is kept, so that the stream is not mistaken for a new one.
+        let is_ignored = self.connections.get(slot as usize).is_some_and(|known| known.is_ignored);
+        if is_ignored && !is_syn {
             self.touch(slot, segment.ts_ns);
             return;
         }
@@ -249,7 +291,6 @@ impl TcpStreams {
             let client = (ends.client, ends.client_port);
             let server = (ends.server, ends.server_port);
             let slot = u32::try_from(slot).ok()?;
-            // A sender can choose packets of different streams whose flow hashes are equal, so the addresses decide.
             if (segment.src, segment.src_port) == client && (segment.dst, segment.dst_port) == server {
                 return Some((slot, 0));
             }
@@ -513,13 +554,16 @@ impl TcpStreams {
         self.walk = Some(Walk { next_set: first, end_set: end, now: now.0, cause: TcpEndCause::Timeout });
     }
 
-    /// Begins the end of all streams.
-    pub fn stop(&mut self, now: Timestamp) {
+    /// Begins the end of all streams in a part of the table, which is an equal range of flow hashes. There are
+    /// [`STOP_PARTS`](Self::STOP_PARTS).
+    pub fn stop(&mut self, now: Timestamp, part: u8) {
         self.queue.clear();
         self.given = None;
         self.now = now.0;
-        let end_set = self.sets.len();
-        self.walk = Some(Walk { next_set: 0, end_set, now: now.0, cause: TcpEndCause::Stop });
+        let begin = |part: usize| part * self.sets.len() / usize::from(Self::STOP_PARTS);
+        let part = usize::from(part);
+        let (next_set, end_set) = (begin(part), begin(part + 1));
+        self.walk = Some(Walk { next_set, end_set, now: now.0, cause: TcpEndCause::Stop });
     }
 
     /// Returns the next event. `reply` is the reply to the event before.
@@ -625,10 +669,10 @@ impl TcpStreams {
         let Some(StreamSet { keys, ranks }) = self.sets.get(set).copied() else { return false };
         for (way, (key, rank)) in keys.iter().zip(ranks).enumerate() {
             let Ok(slot) = u32::try_from(set * WAYS + way) else { continue };
-            if *key == 0 || rank >> 62 == Rank::Closed as u64 {
+            if *key == 0 || rank >> RANK_SHIFT == Rank::Closed as u64 {
                 continue;
             }
-            let age = now.saturating_sub(rank & ((1 << 62) - 1));
+            let age = now.saturating_sub(rank & ((1 << RANK_SHIFT) - 1));
             if cause == TcpEndCause::Stop || age >= self.config.idle.0 {
                 self.counters.timed_out += u64::from(cause == TcpEndCause::Timeout);
                 self.close(slot, cause, false);

@@ -230,8 +230,10 @@ pub fn streams(input: &[u8]) {
         model.take(&mut table, Some((&segment, &data)), at, given);
         assert!(table.waiting() <= config.buffer, "{} of {}", table.waiting(), config.buffer);
     }
-    table.stop(Timestamp(now));
-    model.take(&mut table, None, usize::MAX, TcpReply::default());
+    for part in 0..TcpStreams::STOP_PARTS {
+        table.stop(Timestamp(now), part);
+        model.take(&mut table, None, usize::MAX, TcpReply::default());
+    }
     assert!(table.is_idle());
     assert_eq!(table.waiting(), Bytes(0), "all memory is given back");
     assert!(model.streams.values().all(|stream| stream.is_ignored), "all streams have ended");

@@ -10,8 +10,8 @@
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch};
 use std::mem::offset_of;
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
+use weir_abi::Descriptor;
 use weir_abi::stream::{TcpStreamEvent, reply};
-use weir_abi::{Descriptor, flag};
 use weir_bounds::Linear;
 
 /// The index of the first parameter, the address of the batch's descriptors.
@@ -23,17 +23,10 @@ pub(crate) const LOCALS: u32 = 2;
 
 /// Offset of `cap_len`, the number of captured bytes, in a descriptor, and of `len` in an event of a TCP stream.
 const CAP_LEN: u64 = 12;
-const _: () = assert!(
-    offset_of!(Descriptor, cap_len) == 12
-        && offset_of!(TcpStreamEvent, len) == 12
-        && offset_of!(Descriptor, flags) == 20
-        && offset_of!(Descriptor, inner_flags) == 84
-);
+const _: () = assert!(offset_of!(Descriptor, cap_len) == 12 && offset_of!(TcpStreamEvent, len) == 12);
 
-/// Offset of `flags` in a descriptor.
-const FLAGS: u64 = 20;
-/// Offset of `inner_flags` in a descriptor.
-const INNER_FLAGS: u64 = 84;
+/// The guest address of the window with the event.
+const WINDOW: i32 = weir_abi::STREAMS_BASE.cast_signed();
 
 /// The binary logarithm of the number of bytes in a KiB, the unit of [`Linear::per_kib`].
 const KIB_SHIFT: i64 = 10;
@@ -57,7 +50,9 @@ pub(crate) struct BatchLayout {
 /// The functions for the events of TCP streams, by their indices in the rewritten module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLayout {
-    /// The host function that gives the next event of a packet.
+    /// The global with the mask of packets that may have events. The host sets it before each batch.
+    pub(crate) event_mask_global: u32,
+    /// The host function that writes the next event of a packet to the window, and returns an [`answer`].
     pub(crate) next_event: u32,
     /// The module's function for events.
     pub(crate) function: u32,
@@ -65,13 +60,24 @@ pub(crate) struct StreamLayout {
     pub(crate) event_cost: Linear,
 }
 
-/// The locals of the loop over the events of a packet: the address of the event, the module's reply to the one before,
-/// and all replies.
-const EVENT: u32 = LOCALS;
-const REPLY: u32 = LOCALS + 1;
-const REPLIES: u32 = LOCALS + 2;
+/// The locals of the loop over the events of a packet: the address of the packet's descriptor, or 0; the answer of
+/// [`next_event`](StreamLayout::next_event); the module's reply to the event before; and all replies.
+const PACKET: u32 = LOCALS;
+const ANSWER: u32 = LOCALS + 1;
+const REPLY: u32 = LOCALS + 2;
+const REPLIES: u32 = LOCALS + 3;
 /// The number of locals of the loop over events.
-const EVENT_LOCALS: u32 = 3;
+const EVENT_LOCALS: u32 = 4;
+
+/// Answers of [`next_event`](StreamLayout::next_event).
+pub(crate) mod answer {
+    /// There is no event.
+    pub(crate) const NONE: i32 = 0;
+    /// The window has an event, and there may be more.
+    pub(crate) const EVENT: i32 = 1;
+    /// The window has an event, and there is none after it unless the module replies that it wants fewer.
+    pub(crate) const LAST_EVENT: i32 = 2;
+}
 
 /// The allowances that the loop over a batch sets, and the charges that it makes.
 #[derive(Clone, Copy, Debug)]
@@ -120,19 +126,19 @@ impl LoopCharges {
         write_amount_by_length(body, self.per_kib());
     }
 
-    /// Writes the code before the call for an event, whose address is in a local: sets the event's allowance, and charges for
-    /// the host's work.
+    /// Writes the code before the call for the event in the window: sets the event's allowance, and charges for the host's
+    /// work.
     fn begin_event(&self, body: &mut MeteredBody, cost: Linear) {
         let limit = |amount: u64| amount.min(1 << 30).cast_signed();
         body.code.instructions().i64_const(self.event_allowance.constant.cast_signed());
         if self.event_allowance.per_kib > 0 {
-            body.code.instructions().local_get(EVENT);
+            body.code.instructions().i32_const(WINDOW);
             write_amount_by_length(body, limit(self.event_allowance.per_kib));
             body.code.instructions().i64_add();
         }
         self.meter.set_allowance(body, 0);
         self.meter.charge(body, |body| {
-            body.code.instructions().local_get(EVENT);
+            body.code.instructions().i32_const(WINDOW);
             write_amount_by_length(body, limit(cost.per_kib));
             body.code.instructions().i64_const(cost.constant.cast_signed()).i64_add();
         });
@@ -154,29 +160,27 @@ impl StreamLayout {
         body.code.instructions().i32_const(0).local_set(REPLY).i32_const(0).local_set(REPLIES);
         body.code.instructions().block(BlockType::Empty);
         if has_packet {
-            // Most packets that are no TCP packets cost no call of the host.
+            // Most packets have no events, and cost no call of the host. The lowest bit of the mask is the current packet.
+            body.code.instructions().i64_const(0).local_get(MASK).i64_sub().local_get(MASK).i64_and();
+            body.code.instructions().global_get(self.event_mask_global).i64_and().i64_eqz().br_if(0);
             write_descriptor_address(body);
-            body.code.instructions().local_tee(EVENT).i32_load(field_at(FLAGS));
-            body.code.instructions().local_get(EVENT).i32_load(field_at(INNER_FLAGS)).i32_or();
-            body.code.instructions().i32_const(flag::TCP.cast_signed()).i32_and().i32_eqz().br_if(0);
+            body.code.instructions().local_set(PACKET);
         }
         body.code.instructions().loop_(BlockType::Empty);
-        if has_packet {
-            write_descriptor_address(body);
-        } else {
-            body.code.instructions().i32_const(0);
-        }
-        body.code.instructions().local_get(REPLY).call(self.next_event).local_tee(EVENT);
+        body.code.instructions().local_get(PACKET).local_get(REPLY).call(self.next_event).local_tee(ANSWER);
         body.code.instructions().i32_eqz().br_if(1);
         if let Some(charges) = charges {
             charges.begin_event(body, self.event_cost);
         }
-        body.code.instructions().local_get(EVENT).call(self.function).local_tee(REPLY);
+        body.code.instructions().i32_const(WINDOW).call(self.function).local_tee(REPLY);
         body.code.instructions().local_get(REPLIES).i32_or().local_set(REPLIES);
         if let Some(charges) = charges {
             charges.end_call(body);
         }
-        body.code.instructions().br(0).end().end().local_get(REPLIES);
+        // After the last event, the host must only learn that the module wants fewer events.
+        body.code.instructions().local_get(ANSWER).i32_const(answer::EVENT).i32_eq();
+        body.code.instructions().local_get(REPLY).i32_const(reply::SKIP | reply::IGNORE).i32_and().i32_or();
+        body.code.instructions().br_if(0).end().end().local_get(REPLIES);
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) const SUSPEND: &str = "suspend";
 
 /// The name of the host function that gives the next event of a TCP stream. The first argument is the address of a packet's
 /// descriptor, or 0 for events without a packet. The second one is the module's reply to the event before; 0 if there was
-/// none. The result is the event's address, or 0 for no further event.
+/// none. The result is an [`answer`](super::batch::answer); the event is in the window.
 pub(crate) const NEXT_EVENT: &str = "next_event";
 
 // The exports that the pass adds. The prefix `weir_` is reserved, so modules cannot have exports of these names.
@@ -68,9 +68,11 @@ pub(crate) const RUN: &str = "weir_run";
 /// The export of the function that gives events of TCP streams without a packet.
 pub(crate) const RUN_EVENTS: &str = "weir_run_events";
 /// The export of the global with the mask of remaining packets.
-pub(crate) const REST: &str = "weir_rest";
+pub(crate) const REST: &str = "weir_remaining";
 /// The export of the global with the mask of packets to drop.
 pub(crate) const DROPS: &str = "weir_drops";
+/// The export of the global with the mask of packets that may have events of TCP streams.
+pub(crate) const EVENT_MASK: &str = "weir_event_mask";
 /// The export of the global with the meter's counter.
 pub(crate) const FUEL: &str = "weir_fuel";
 /// The export of the global [`SliceGlobals::slice_excess`].
@@ -241,6 +243,23 @@ impl<'a> RewritePass<'a> {
         self.task.facts.globals + 1
     }
 
+    /// Returns the index of the global with the mask of packets that may have events of TCP streams: the last one that the
+    /// loader adds.
+    fn event_mask_global(&self) -> u32 {
+        self.task.facts.globals + self.added_globals() - 1
+    }
+
+    /// Returns the number of globals that the loader adds.
+    fn added_globals(&self) -> u32 {
+        let count = match self.meter.map(|meter| meter.on_exhausted) {
+            None => 2,
+            Some(OnExhausted::Abort | OnExhausted::CallHost { slice: None }) => 3,
+            Some(OnExhausted::Refill { .. }) => 4,
+            Some(OnExhausted::CallHost { slice: Some(_) }) => 5,
+        };
+        count + u32::from(self.has_streams())
+    }
+
     /// Returns the new index of a function of the module, for direct calls. Functions after the module's imports move by one
     /// if the loader adds an import there.
     pub(crate) fn direct_index(&self, index: u32) -> u32 {
@@ -354,13 +373,7 @@ impl<'a> RewritePass<'a> {
         if let Some(reader) = self.task.module.section(SectionId::Global.into()) {
             self.parse_global_section(&mut globals, GlobalSectionReader::new(reader)?)?;
         }
-        let count = match self.meter.map(|meter| meter.on_exhausted) {
-            None => 2,
-            Some(OnExhausted::Abort | OnExhausted::CallHost { slice: None }) => 3,
-            Some(OnExhausted::Refill { .. }) => 4,
-            Some(OnExhausted::CallHost { slice: Some(_) }) => 5,
-        };
-        for _ in 0..count {
+        for _ in 0..self.added_globals() {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
             globals.global(ty, &ConstExpr::i64_const(0));
         }
@@ -371,6 +384,7 @@ impl<'a> RewritePass<'a> {
     pub(crate) fn batch_layout(&self) -> BatchLayout {
         let entry_function = self.direct_index(self.task.facts.entry_function);
         let streams = self.task.facts.stream_function.map(|function| StreamLayout {
+            event_mask_global: self.event_mask_global(),
             next_event: self.imported_count() + u32::from(self.meter.is_some()),
             function: self.direct_index(function),
             event_cost: self.task.costs.stream_event_bound(),
@@ -623,6 +637,7 @@ impl RewritePass<'_> {
         if self.has_streams() {
             let after_batch = u32::from(self.adds_batch_function());
             exports.export(RUN_EVENTS, ExportKind::Func, self.first_added_function() + after_batch);
+            exports.export(EVENT_MASK, ExportKind::Global, self.event_mask_global());
         }
         for (place, (entry, index)) in (self.first_entry_wrapper()..).zip(&self.task.plan.entries) {
             let index = if self.meter.is_some() { place } else { self.direct_index(*index) };

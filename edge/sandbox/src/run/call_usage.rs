@@ -57,7 +57,7 @@ impl OutputAllowance {
 pub(crate) struct CallUsage {
     /// The usage of the current packet, or of the batch if one call processes it.
     packet: Usage,
-    /// The usage of the start, the stop or the ticks of a block. All ticks of a block share one allowance, because there
+    /// The usage of the start, a part of the stop, or the ticks of a block. All ticks of a block share one allowance, because there
     /// can be a tick before each packet.
     periodic: Usage,
 }

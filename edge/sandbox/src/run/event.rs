@@ -100,7 +100,7 @@ impl ModuleEvent {
             }
             EntryPoint::StartFunction | EntryPoint::Initialize | EntryPoint::Start => None,
             EntryPoint::Packet | EntryPoint::Batch | EntryPoint::Stream | EntryPoint::Tick => None,
-            EntryPoint::Lost | EntryPoint::Stop => None,
+            EntryPoint::Lost | EntryPoint::Stop | EntryPoint::Rest => None,
         }
     }
 

@@ -196,9 +196,19 @@ impl HostState {
         self.patch_counts = [0; BATCH_PACKETS];
         self.string_bytes = 0;
         self.exceeded_at_mask = None;
-        if let Some(streams) = &mut self.streams {
-            streams.begin_call();
+        if let Some(mut streams) = self.streams.take() {
+            match phase {
+                HostPhase::Batch { descriptors, mask, .. } => streams.begin_batch(self, descriptors, mask),
+                _ => streams.begin_call(),
+            }
+            self.streams = Some(streams);
         }
+    }
+
+    /// Returns the packets of the batch that may have events of TCP streams.
+    #[inline]
+    pub(crate) fn packets_with_events(&self) -> u64 {
+        self.streams.as_ref().map_or(0, |streams| streams.wanted())
     }
 
     /// Returns the memory of the TCP streams.

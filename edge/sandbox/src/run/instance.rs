@@ -12,6 +12,7 @@ use crate::run::interrupt::CodeMap;
 use crate::run::patching::Patch;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
 use crate::run::space::{Area, map_areas, release_pages};
+use crate::run::stop::StopProgress;
 use crate::run::streams::InstanceStreams;
 use crate::run::strikes::StrikeCounter;
 use crate::run::suspend::{Call, SuspendedCall, poll_ready};
@@ -91,7 +92,7 @@ pub enum During {
     Tick,
     /// `weir_stream`, for events of TCP streams without a packet.
     StreamEvents,
-    /// `weir_stop`.
+    /// `weir_stop`, or `weir_rest` after it.
     Stop,
     /// `weir_lost`, which tells the module about an aborted call.
     Lost,
@@ -137,6 +138,7 @@ pub struct Instance {
     pub(crate) times_low: u64,
     /// True if the start of this instance failed or was aborted. No function of it is called any more.
     pub(crate) start_failed: bool,
+    pub(crate) stop_progress: StopProgress,
 }
 
 // SAFETY: `base` points to the address space that the store owns, which does not move with the store. The store may move
@@ -151,6 +153,8 @@ pub(crate) struct Wasm {
     pub(crate) run: TypedFunc<(i32, i64), i64>,
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
+    /// `weir_rest`.
+    pub(crate) rest_records: Option<TypedFunc<i64, i32>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
     /// The loop over events of TCP streams without a packet.
     pub(crate) events: Option<TypedFunc<(i32, i64), i64>>,
@@ -167,6 +171,10 @@ pub(crate) struct Wasm {
     stack: Option<(Global, Val)>,
     /// True if the module has a packet function, and false if it has a batch function.
     pub(crate) has_packet_function: bool,
+    /// The mask of packets that may have events of TCP streams, if the module follows streams.
+    pub(crate) event_mask: Option<Global>,
+    /// True if the module gets no packets, but only events of TCP streams.
+    pub(crate) has_only_events: bool,
 }
 
 impl std::fmt::Debug for Instance {
@@ -264,6 +272,7 @@ impl Instance {
             }),
             context,
             start_failed: false,
+            stop_progress: StopProgress::default(),
         };
         let instance = match made {
             Ok(instance) => instance,
@@ -537,9 +546,12 @@ impl Instance {
         self.run_to_completion(Call::Tick { now, periods, before });
     }
 
-    /// Calls the module's `weir_stop`, because no more packets follow.
+    /// Stops the module, because no more packets follow: runs all parts of its stop. A caller that takes the output
+    /// between two parts uses less memory.
     pub fn stop(&mut self, now: Timestamp) {
-        self.run_to_completion(Call::Stop { now });
+        while !self.is_stopped() {
+            self.run_to_completion(Call::Stop { now });
+        }
     }
 
     /// Handles a fault in a call without packets: discards the effects of the call, and counts the fault.
@@ -731,6 +743,7 @@ impl Wasm {
         let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
         let rest = global(rewrite::REST)?;
         let drops = global(rewrite::DROPS)?;
+        let event_mask = facts.stream_function.map(|_| global(rewrite::EVENT_MASK)).transpose()?;
         let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
@@ -748,6 +761,7 @@ impl Wasm {
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
             tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
             stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
+            rest_records: entry_function(instance, &mut *store, facts, EntryPoint::Rest)?,
             lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
             events: facts
                 .stream_function
@@ -760,6 +774,8 @@ impl Wasm {
             drops,
             stack,
             has_packet_function: facts.entry() != EntryKind::Batch,
+            event_mask,
+            has_only_events: facts.entry() == EntryKind::Stream,
         })
     }
 }

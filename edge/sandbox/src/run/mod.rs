@@ -21,6 +21,7 @@ pub(crate) mod prefilter;
 pub(crate) mod rights;
 pub(crate) mod slice;
 pub(crate) mod space;
+pub(crate) mod stop;
 pub(crate) mod streams;
 pub(crate) mod strikes;
 pub(crate) mod suspend;

@@ -4,10 +4,11 @@
 //! The window is shared memory of this process, mapped twice: for the host to write, and read-only in the sandbox. The
 //! analyser relies on a module that cannot change its events.
 
+use crate::load::batch::answer;
 use crate::load::rewrite::NEXT_EVENT;
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{packet_descriptor, read_packet};
-use crate::run::host::{HostPhase, HostState};
+use crate::run::host::HostState;
 use crate::run::space::move_into_space;
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use wasmtime::{Caller, Linker};
 use weir_abi::stream::{EVENT_BYTES, TcpStreamEvent, cause, kind, reply};
 use weir_abi::{BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, STREAMS_BASE, STREAMS_WINDOW, host};
 use weir_admission::TcpSettings;
+use weir_os::memory::prefetch;
 use weir_units::Timestamp;
 use weir_wire::stream::{
     TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
@@ -99,12 +101,12 @@ pub(crate) struct InstanceStreams {
     window: StreamWindow,
     /// The guest address of the descriptor of the packet whose events are given; 0 for none.
     current: u32,
-    /// True before the first packet of a batch.
-    is_new_batch: bool,
     /// The guest address of the batch's descriptors.
     batch: u32,
-    /// The packets of the batch that may have a segment whose ports the module asks for.
+    /// The packets of the batch that may have events.
     wanted: u64,
+    /// The segments of these packets, by the packet's index in the batch.
+    segments: Box<[TcpSegment; BATCH_PACKETS]>,
     /// The guest address of that packet's data.
     data: u32,
     /// A buffer for the packet whose checksum is verified.
@@ -127,9 +129,9 @@ impl InstanceStreams {
             settings: settings.clone(),
             window,
             current: 0,
-            is_new_batch: false,
             batch: 0,
             wanted: 0,
+            segments: Box::new([TcpSegment::default(); BATCH_PACKETS]),
             data: 0,
             packet: Vec::new(),
             events_left: 0,
@@ -142,10 +144,10 @@ impl InstanceStreams {
         self.table.counters()
     }
 
-    /// Begins a call of the module.
+    /// Begins a call of the module without packets.
     #[inline]
     pub(crate) fn begin_call(&mut self) {
-        (self.current, self.events_left, self.is_new_batch) = (0, EVENTS_MAX, true);
+        (self.current, self.wanted, self.events_left) = (0, 0, EVENTS_MAX);
     }
 
     /// Begins the search for streams that have timed out.
@@ -153,9 +155,9 @@ impl InstanceStreams {
         self.table.sweep(now, periods);
     }
 
-    /// Begins the end of all streams.
-    pub(crate) fn stop(&mut self, now: Timestamp) {
-        self.table.stop(now);
+    /// Begins the end of the streams in a part of the table.
+    pub(crate) fn stop(&mut self, now: Timestamp, part: u8) {
+        self.table.stop(now, part);
     }
 
     /// Returns true if events are left that need no packet.
@@ -170,98 +172,132 @@ impl InstanceStreams {
         self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
     }
 
-    /// Begins a batch: finds the packets that may have a segment, and reads their headers and the entries of their streams
-    /// ahead, so that these reads overlap.
+    /// Begins a batch: reads the segments of its packets, prefetches the entries of their streams, so that these reads
+    /// Begins a batch: prefetches the entries of its packets' streams, reads the segments, and finds the packets that may
+    /// have events.
     #[inline(never)]
-    fn begin_batch(&mut self, host: &HostState) {
-        self.is_new_batch = false;
-        (self.batch, self.wanted) = (0, 0);
-        let HostPhase::Batch { descriptors, mut mask, .. } = host.phase else { return };
-        self.batch = descriptors;
-        let mut hashes = [0; BATCH_PACKETS];
-        let (mut count, mut read) = (0, 0);
-        while mask != 0 {
-            let index = mask.trailing_zeros();
-            mask &= mask - 1;
-            let address = descriptors.saturating_add(index << DESCRIPTOR_BYTES.trailing_zeros());
-            let Some(descriptor) = packet_descriptor(host, address) else { return };
-            if !TcpSegment::may_have(descriptor, self.settings.layer) || !self.is_wanted(descriptor) {
+    pub(crate) fn begin_batch(&mut self, host: &HostState, descriptors: u32, mask: u64) {
+        (self.current, self.batch, self.wanted) = (0, descriptors, 0);
+        let descriptor_at = |index: u32| {
+            packet_descriptor(host, descriptors.saturating_add(index << DESCRIPTOR_BYTES.trailing_zeros()))
+        };
+        let layer = self.settings.layer;
+        let mut candidates = 0;
+        for index in bits(mask) {
+            let Some(descriptor) = descriptor_at(index) else { return };
+            if TcpSegment::may_have(descriptor, layer) && self.is_wanted(descriptor) {
+                candidates |= 1 << index;
+                let lines = self.table.set_lines(layer.flow_hash(descriptor));
+                lines.into_iter().flatten().for_each(|line| prefetch(ptr::from_ref(line).cast()));
+            }
+        }
+        for index in bits(candidates) {
+            let Some(descriptor) = descriptor_at(index) else { return };
+            match TcpSegment::read(descriptor, layer, |at, out| fetch(host, descriptor, at, out)) {
+                Ok(segment) => {
+                    self.wanted |= 1 << index;
+                    if let Some(place) = self.segments.get_mut(index as usize) {
+                        *place = segment;
+                    }
+                }
+                Err(reason) => self.table.count_unusable(reason),
+            }
+        }
+        if self.settings.checks_sums {
+            return;
+        }
+        // A bit for each group of sets with an earlier packet that may change a stream. All other packets are independent
+        // of the earlier ones, and so those of ignored streams are taken at once.
+        let mut changed = 0_u64;
+        for index in bits(self.wanted) {
+            let Some(segment) = self.segments.get(index as usize) else { return };
+            let group = 1 << (self.table.set_of(segment.flow_hash) % 64);
+            if changed & group != 0 {
                 continue;
             }
-            self.wanted |= 1 << index;
-            let hash = self.settings.layer.flow_hash(descriptor);
-            if let Some(free) = hashes.get_mut(count) {
-                *free = hash;
-                count += 1;
+            match self.table.take_ignored(segment) {
+                Ok(()) => self.wanted &= !(1 << index),
+                Err(line) => {
+                    line.into_iter().for_each(|line| prefetch(ptr::from_ref(line).cast()));
+                    changed |= group;
+                }
             }
-            let mut byte = [0];
-            let header = descriptor.data.saturating_add(descriptor.l4_offset.into());
-            read ^= self.table.read_set_ahead(hash) ^ u64::from(read_packet(host, header, &mut byte));
-            read ^= u64::from(byte[0]);
         }
-        for hash in hashes.get(..count).unwrap_or_default() {
-            read ^= self.table.read_stream_ahead(*hash);
-        }
-        std::hint::black_box(read);
     }
 
-    /// Returns false for a packet of the batch that has no events, because it has no segment or no port that the module
-    /// asks for.
+    /// Returns the packets of the batch that may have events. The others have no segment, no port that the module asks for,
+    /// or a stream that the module ignores.
     #[inline]
-    fn may_have_events(&self, address: u32) -> bool {
-        let index = address.wrapping_sub(self.batch) >> DESCRIPTOR_BYTES.trailing_zeros();
-        self.wanted.checked_shr(index).is_some_and(|wanted| wanted & 1 != 0)
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted
     }
 
-    /// Takes a packet whose events are given next.
-    fn begin_packet(&mut self, host: &HostState, address: u32, descriptor: &Descriptor) {
+    /// Takes the packet with the descriptor at `address`, whose events are given next. Returns false for a packet without
+    /// events.
+    fn begin_packet(&mut self, host: &HostState, address: u32) -> bool {
+        let index = address.wrapping_sub(self.batch) >> DESCRIPTOR_BYTES.trailing_zeros();
+        if self.wanted.checked_shr(index).is_none_or(|wanted| wanted & 1 == 0) {
+            return false;
+        }
+        let Some(descriptor) = packet_descriptor(host, address) else { return false };
+        let Some(segment) = self.segments.get(index as usize) else { return false };
         (self.current, self.data) = (address, 0);
-        self.table.begin_packet();
-        let data = descriptor.data;
-        let place = |at: usize| data.checked_add(u32::try_from(at).ok()?);
-        let fetch = |at: usize, out: &mut [u8]| {
-            let is_captured = at.checked_add(out.len()).is_some_and(|end| end <= descriptor.cap_len as usize);
-            is_captured && place(at).is_some_and(|from| read_packet(host, from, out))
-        };
-        let segment = match TcpSegment::read(descriptor, self.settings.layer, fetch) {
-            Ok(segment) => segment,
-            Err(reason) => return self.table.count_unusable(reason),
-        };
         if self.settings.checks_sums && segment.tunnel == 0 {
             self.packet.resize(descriptor.cap_len as usize, 0);
-            if fetch(0, &mut self.packet) && verify(&self.packet, descriptor).is_err() {
-                return self.table.count_bad_checksum();
+            if fetch(host, descriptor, 0, &mut self.packet) && verify(&self.packet, descriptor).is_err() {
+                self.table.count_bad_checksum();
+                return true;
             }
         }
-        self.data = place(segment.data as usize).unwrap_or(0);
-        self.table.push(&segment, &mut |from, len, bytes| {
+        self.data = descriptor.data.checked_add(segment.data).unwrap_or(0);
+        self.table.push(segment, &mut |from, len, bytes| {
             let at = (segment.data as usize).saturating_add(from as usize);
             let before = bytes.len();
             bytes.resize(before + len as usize, 0);
-            if !bytes.get_mut(before..).is_some_and(|out| fetch(at, out)) {
+            if !bytes.get_mut(before..).is_some_and(|out| fetch(host, descriptor, at, out)) {
                 bytes.truncate(before);
             }
         });
+        true
     }
 
-    /// Gives the next event. Returns false if there is none.
-    fn give_next(&mut self, given: TcpReply) -> bool {
+    /// Writes the next event to the window. Returns an [`answer`].
+    fn give_next(&mut self, given: TcpReply) -> i32 {
         if self.current == 0 {
             if self.events_left == 0 {
-                return false;
+                return answer::NONE;
             }
             self.events_left -= 1;
         }
         let data = self.data;
-        let Some(event) = self.table.next(given) else { return false };
+        let Some(event) = self.table.next(given) else { return answer::NONE };
         let (address, bytes): (u32, &[u8]) = match event.bytes {
             TcpEventBytes::None => (0, &[]),
             TcpEventBytes::InPacket { from, .. } => (data.wrapping_add(from), &[]),
             TcpEventBytes::Waiting(bytes) => (STREAMS_BASE + BYTES_AT, bytes),
         };
         self.window.write(&to_abi(&event, address), bytes);
-        true
+        if self.table.is_idle() { answer::LAST_EVENT } else { answer::EVENT }
     }
+}
+
+/// Returns the places of the bits of a mask, in order.
+#[inline(always)]
+fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let index = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (index < u64::BITS).then_some(index)
+    })
+}
+
+/// Copies captured bytes of a packet, from an offset on. Returns false if they are not captured, or not in the memory of
+/// packets.
+#[inline(always)]
+fn fetch(host: &HostState, descriptor: &Descriptor, at: usize, out: &mut [u8]) -> bool {
+    let is_captured = at.checked_add(out.len()).is_some_and(|end| end <= descriptor.cap_len as usize);
+    let place = u32::try_from(at).ok().and_then(|at| descriptor.data.checked_add(at));
+    is_captured && place.is_some_and(|from| read_packet(host, from, out))
 }
 
 /// Converts an event to the layout of the module interface.
@@ -329,28 +365,15 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Gives the module the next event of a packet, or of no packet. Returns the event's guest address; 0 if there is none.
+/// Gives the module the next event of a packet, or of no packet. Returns an [`answer`].
 fn next_event(host: &mut HostState, packet: u32, given: i32) -> Result<i32, FaultKind> {
     if host.must_interrupt.load(Ordering::Relaxed) {
         return Err(FaultKind::TimeOverrun);
     }
-    let Some(mut streams) = host.streams.take() else { return Ok(0) };
-    if packet != 0 && packet != streams.current {
-        if streams.is_new_batch {
-            streams.begin_batch(host);
-        }
-        let descriptor = packet_descriptor(host, packet).filter(|_| streams.may_have_events(packet));
-        let Some(descriptor) = descriptor else {
-            host.streams = Some(streams);
-            return Ok(0);
-        };
-        streams.begin_packet(host, packet, descriptor);
-    }
+    let Some(mut streams) = host.streams.take() else { return Ok(answer::NONE) };
     let given = TcpReply { skip: given & reply::SKIP != 0, ignore: given & reply::IGNORE != 0 };
-    let is_given = streams.give_next(given);
-    if !is_given {
-        streams.current = 0;
-    }
+    let may_have_events = packet == 0 || packet == streams.current || streams.begin_packet(host, packet);
+    let answer = if may_have_events { streams.give_next(given) } else { answer::NONE };
     host.streams = Some(streams);
-    Ok(if is_given { STREAMS_BASE.cast_signed() } else { 0 })
+    Ok(answer)
 }

@@ -47,7 +47,7 @@ pub enum Call {
         /// Index in the block of the packet after the sweep.
         before: u32,
     },
-    /// The stop, as [`Instance::stop`].
+    /// The next part of the stop, until [`Instance::is_stopped`].
     Stop {
         /// Packet time.
         now: Timestamp,
@@ -81,17 +81,18 @@ struct CallProgress {
 impl CallProgress {
     /// Returns the next function to call for `call`, `weir_lost` excluded.
     #[inline(always)]
-    const fn next(&mut self, call: Call) -> Invocation {
+    const fn next(&mut self, call: Call) -> Option<Invocation> {
         let index = self.functions_called;
         self.functions_called += 1;
-        match call {
+        Some(match call {
             Call::Start => Invocation::Start(index),
             Call::Batch(batch) => Invocation::Batch(BatchInput { mask: self.mask, ..batch }),
             Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
             Call::Sweep { before, .. } => Invocation::StreamEvents { before },
-            Call::Stop { now } => Invocation::Stop { now },
+            // The parts of a stop are chosen by the progress of the whole.
+            Call::Stop { .. } => return None,
             Call::Event(event) => Invocation::Event(event),
-        }
+        })
     }
 }
 
@@ -105,7 +106,7 @@ pub(crate) struct SuspendedCall {
 
 /// A call of one function of the module, as a part of a [`Call`].
 #[derive(Clone, Copy)]
-enum Invocation {
+pub(crate) enum Invocation {
     /// A start function, by its index among the functions called before the first packet.
     Start(usize),
     Batch(BatchInput),
@@ -119,6 +120,10 @@ enum Invocation {
         before: u32,
     },
     Stop {
+        now: Timestamp,
+    },
+    /// `weir_rest`.
+    Rest {
         now: Timestamp,
     },
     Lost {
@@ -139,7 +144,7 @@ impl Invocation {
             Self::Tick { before, .. } | Self::Lost { before, .. } | Self::StreamEvents { before } => {
                 HostPhase::Periodic { before }
             }
-            Self::Stop { .. } | Self::Event(_) => HostPhase::Periodic { before: 0 },
+            Self::Stop { .. } | Self::Rest { .. } | Self::Event(_) => HostPhase::Periodic { before: 0 },
         }
     }
 
@@ -149,7 +154,7 @@ impl Invocation {
             Self::Batch(batch) => During::Packet(batch.first),
             Self::Tick { .. } => During::Tick,
             Self::StreamEvents { .. } => During::StreamEvents,
-            Self::Stop { .. } => During::Stop,
+            Self::Stop { .. } | Self::Rest { .. } => During::Stop,
             Self::Lost { .. } => During::Lost,
             Self::Event(event) => During::Event(event.entry()),
         }
@@ -226,6 +231,23 @@ impl CallMethod for OnFiber {
 }
 
 impl Wasm {
+    /// Tells a module that follows TCP streams which packets of a batch may have events. If the module gets nothing but
+    /// events, removes the other packets from the batch, and returns `None` if none is left.
+    #[inline(always)]
+    fn prepare_events(&self, invocation: Invocation, store: &mut Store<HostState>) -> Option<Invocation> {
+        let (Invocation::Batch(batch), Some(global)) = (invocation, self.event_mask) else {
+            return Some(invocation);
+        };
+        let mask = batch.mask & store.data().packets_with_events();
+        // Setting the global cannot fail, because it is mutable and of the value's type.
+        _ = global.set(store, Val::I64(mask.cast_signed()));
+        match (self.has_only_events, mask) {
+            (false, _) => Some(invocation),
+            (true, 0) => None,
+            (true, mask) => Some(Invocation::Batch(BatchInput { mask, ..batch })),
+        }
+    }
+
     /// Calls the function of an invocation by a method, which `method` creates. Returns `None` without calling `method`
     /// if the module lacks the function.
     #[inline(always)]
@@ -255,6 +277,10 @@ impl Wasm {
             Invocation::Stop { now } => {
                 let stop = self.stop.as_ref()?;
                 method()?.call(stop, now.0.cast_signed(), no_value)
+            }
+            Invocation::Rest { now } => {
+                let rest = self.rest_records.as_ref()?;
+                method()?.call(rest, now.0.cast_signed(), |is_unfinished| Ok(is_unfinished.into()))
             }
             Invocation::Lost { cause, .. } => {
                 let lost = self.lost.as_ref()?;
@@ -338,14 +364,7 @@ impl Instance {
             Call::Sweep { now, periods, .. } if !self.has_ended() => {
                 self.with_streams(|streams| streams.sweep(now, periods));
             }
-            Call::Stop { now } => {
-                if !self.has_ended() {
-                    self.with_streams(|streams| streams.stop(now));
-                }
-                if !self.is_complete(call, &progress) {
-                    self.begin_block();
-                }
-            }
+            Call::Stop { now } => self.begin_stop(now),
             _ => {}
         }
         if self.checks.has_suspendable_calls() {
@@ -356,7 +375,7 @@ impl Instance {
                 self.report_loss(loss, &mut progress);
                 continue;
             }
-            let invocation = self.stream_events(call).unwrap_or_else(|| progress.next(call));
+            let Some(invocation) = self.next_function(call, &mut progress) else { break };
             let Some(result) = self.call_to_completion(invocation) else { break };
             self.process_result(&mut progress, invocation, result);
         }
@@ -497,9 +516,8 @@ impl Instance {
             Call::Batch(_) => progress.mask == 0 || self.has_ended(),
             Call::Tick { .. } => progress.functions_called > 0 || wasm.tick.is_none() || self.has_ended(),
             Call::Sweep { .. } => self.has_ended() || !self.has_stream_events(),
-            Call::Stop { .. } => {
-                let is_stopped = progress.functions_called > 0 || wasm.stop.is_none();
-                self.is_terminated() || (is_stopped && !self.has_stream_events())
+            Call::Stop { now } => {
+                self.is_terminated() || self.next_in_part(now, progress.functions_called > 0).is_none()
             }
             Call::Event(event) => {
                 self.has_ended() || progress.functions_called > 0 || !wasm.event_handlers.has(event)
@@ -514,26 +532,22 @@ impl Instance {
             return None;
         }
         let loss = self.take_unreported_loss(call, progress);
-        Some(loss.or_else(|| self.stream_events(call)).unwrap_or_else(|| progress.next(call)))
+        loss.or_else(|| self.next_function(call, progress))
     }
 
-    /// Returns the call for the next events of TCP streams without a packet, if there are any. At the stop they come before
-    /// `weir_stop`.
+    /// Returns the next function to call for a call that is not complete, `weir_lost` excluded.
     #[inline(always)]
-    fn stream_events(&self, call: Call) -> Option<Invocation> {
-        let before = match call {
-            Call::Sweep { before, .. } => before,
-            Call::Stop { .. } => 0,
-            Call::Start | Call::Batch(_) | Call::Tick { .. } | Call::Event(_) => return None,
-        };
-        self.has_stream_events().then_some(Invocation::StreamEvents { before })
+    fn next_function(&self, call: Call, progress: &mut CallProgress) -> Option<Invocation> {
+        let next = progress.next(call);
+        let Call::Stop { now } = call else { return next };
+        self.next_in_part(now, progress.functions_called > 1)
     }
 
-    fn has_stream_events(&self) -> bool {
+    pub(crate) fn has_stream_events(&self) -> bool {
         self.host().and_then(|host| host.streams.as_ref()).is_some_and(|streams| streams.has_events())
     }
 
-    fn with_streams(&mut self, act: impl FnOnce(&mut InstanceStreams)) {
+    pub(crate) fn with_streams(&mut self, act: impl FnOnce(&mut InstanceStreams)) {
         if let Some(streams) = self.host_mut().and_then(|host| host.streams.as_mut()) {
             act(streams);
         }
@@ -569,6 +583,9 @@ impl Instance {
         let phase = invocation.phase(wasm.has_packet_function);
         let store = self.store.as_mut()?;
         store.data_mut().begin_call(phase);
+        let Some(invocation) = wasm.prepare_events(invocation, store) else {
+            return Some(Ok(0));
+        };
         let watch = self.watch.as_ref().map(|watch| watch.begin(phase));
         let result = wasm.call(invocation, || Some(ToCompletion(store)));
         Some(with_overrun(result?, watch.and_then(CallGuard::end)))
@@ -583,7 +600,10 @@ impl Instance {
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }
-        let running = wasm.call(invocation, || self.store.take().map(OnFiber))?;
+        let Some(prepared) = wasm.prepare_events(invocation, store) else {
+            return Some(Ok((invocation, Ok(0))));
+        };
+        let running = wasm.call(prepared, || self.store.take().map(OnFiber))?;
         Some(self.poll(ActiveCall {
             invocation,
             phase,
@@ -663,6 +683,9 @@ impl Instance {
             self.counters.packets += u64::from(progress.mask.count_ones());
             progress.drops |= value.cast_unsigned() & progress.mask;
             progress.mask = 0;
+        }
+        if let Invocation::Rest { .. } = invocation {
+            self.reply_at_stop(value != 0);
         }
         true
     }

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTORS_BASE, code};
 use weir_bounds::{Analysis, EntryPoint};
 use weir_sandbox::{
-    Area, BatchInput, During, Engine, Instance, InstanceContext, LoadError, LoadedModule, TablePublisher,
-    TableVersion,
+    Area, BatchInput, Call, CallStep, During, Engine, FuelSlice, Instance, InstanceContext, LoadError,
+    LoadedModule, TablePublisher, TableVersion,
 };
 use weir_units::Timestamp;
+use weir_wire::stream::TcpStreams;
 use {weir_admission::Admitted, weir_session::Records};
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -156,8 +157,18 @@ impl Running<'_> {
             }
         }
         if !self.instance.has_ended() {
-            self.instance.stop(NOW);
-            self.compare(EntryPoint::Stop, 0)?;
+            let streams = if self.instance.has_streams() { TcpStreams::STOP_PARTS.into() } else { 0 };
+            let mut part = 0_u32;
+            while !self.instance.is_stopped() {
+                let step = self.instance.begin(Call::Stop { now: NOW }, FuelSlice::UNLIMITED);
+                assert_eq!(step, CallStep::Done(0), "calls are not suspended");
+                if part >= streams {
+                    let has_stop = self.analysis.entry(EntryPoint::Stop).is_some();
+                    let entry = if part == streams && has_stop { EntryPoint::Stop } else { EntryPoint::Rest };
+                    self.compare(entry, 0)?;
+                }
+                part += 1;
+            }
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Running<'_> {
                 vec![Val::I32(DESCRIPTORS_BASE.cast_signed()), Val::I64((1 << PACKETS) - 1)]
             }
             EntryPoint::Tick => vec![Val::I64(1_700_000_000_000_000_000), Val::I64(1 + i64::from(packet))],
-            EntryPoint::Stop => vec![Val::I64(1_700_000_000_000_000_000)],
+            EntryPoint::Stop | EntryPoint::Rest => vec![Val::I64(1_700_000_000_000_000_000)],
             EntryPoint::Lost => vec![Val::I32(1)],
             EntryPoint::LowMemory => vec![Val::I64(65_536)],
             EntryPoint::Serve => vec![Val::I64(1), Val::I32(0), Val::I32(65_536)],

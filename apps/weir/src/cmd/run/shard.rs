@@ -100,6 +100,17 @@ impl Shard {
         &self.driver.instance
     }
 
+    /// Returns true if the module's stop is complete, or the module is not called any more.
+    pub fn is_stopped(&self) -> bool {
+        self.is_cut_off() || self.driver.instance.is_stopped()
+    }
+
+    /// Returns true if the module has read zeros in place of bytes that the capture has lost, so that it is not called any
+    /// more.
+    fn is_cut_off(&self) -> bool {
+        self.cutoff.is_some_and(|cutoff| cutoff.has_read_zeros)
+    }
+
     /// Takes the cycles in the module and its calls since the last time.
     pub fn take_cycles(&mut self) -> Cycles {
         std::mem::take(&mut self.cycles)
@@ -107,7 +118,7 @@ impl Shard {
 
     /// Runs the module on the input of a task and stores the output in the task.
     pub fn process(&mut self, task: &BlockTask, slot: usize) -> Result<(), BatchError> {
-        if self.cutoff.is_some_and(|cutoff| cutoff.has_read_zeros) {
+        if self.is_cut_off() {
             task.store_output(
                 slot,
                 InstanceOutput { part: self.part, seen: Some(0), ..InstanceOutput::default() },
@@ -126,7 +137,9 @@ impl Shard {
                 self.check_zeros()
             }
             WorkInput::End => {
-                self.driver.stop();
+                if !self.is_stopped() {
+                    self.driver.stop();
+                }
                 self.record_faults(0);
                 self.check_zeros()
             }
@@ -143,7 +156,7 @@ impl Shard {
         let mut output = InstanceOutput { records, frames, drops, patches, log, part: self.part, seen: None };
         if let Some(kept) = kept {
             output.truncate(kept);
-            if self.cutoff.is_some_and(|cutoff| cutoff.has_read_zeros) && task.block().is_none() {
+            if self.is_cut_off() && task.block().is_none() {
                 (output.records, output.frames) = (Records::default(), Records::default());
             }
         }

@@ -221,7 +221,7 @@ impl RunSource {
         self.has_lost_reader
     }
 
-    /// Returns the task after all packets, which stops the modules.
+    /// Returns a task after all packets, which runs a part of the modules' stops.
     pub fn last(&mut self) -> Arc<BlockTask> {
         self.progress.finish();
         self.new_task(WorkInput::End, Vec::new())

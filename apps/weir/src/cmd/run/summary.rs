@@ -270,16 +270,8 @@ impl ModuleSummary {
             let (late, name) = (sent.late, &sent.name);
             messages.push(format!("{late} frames of output `{name}` {LATE_IN_PCAP}"));
         }
-        let tcp = self.tcp_streams.unwrap_or_default();
-        for (count, what) in [
-            (tcp.evicted, "TCP streams were evicted, as their table was full"),
-            (tcp.no_memory, "times waiting bytes of TCP streams were given up, as their buffer was full"),
-            (tcp.fragments, "TCP segments in IP fragments were left out of their streams"),
-            (tcp.bad_checksum, "TCP segments with a wrong checksum were left out of their streams"),
-        ] {
-            if count > 0 {
-                messages.push(format!("{count} {what}"));
-            }
+        for (name, count) in self.tcp_streams.unwrap_or_default().named().filter(|(_, count)| *count > 0) {
+            messages.extend(tcp_stream_loss(name).map(|what| format!("{count} {what}")));
         }
         if self.log_dropped > 0 {
             messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));
@@ -567,11 +559,23 @@ fn tcp_streams(shards: &[Shard]) -> Option<TcpStreamCounters> {
     }))
 }
 
-/// Describes the TCP streams of a module and what they lack; `None` if it followed none.
+/// Returns what a counter of TCP streams says of data that a module did not get, although the capture has them; `None` for
+/// other counters.
+fn tcp_stream_loss(counter: &str) -> Option<&'static str> {
+    match counter {
+        "evicted" => Some("TCP streams were evicted, as their table was full"),
+        "no_memory" => Some("times waiting bytes of TCP streams were given up, as their buffer was full"),
+        "fragments" => Some("TCP segments in IP fragments were left out of their streams"),
+        "bad_checksum" => Some("TCP segments with a wrong checksum were left out of their streams"),
+        _ => None,
+    }
+}
+
+/// Describes the TCP streams of a module, without the counters of [`tcp_stream_loss`]; `None` if it followed none.
 fn tcp_streams_line(name: &str, counters: &TcpStreamCounters) -> Option<String> {
     let others: Vec<String> = counters
         .named()
-        .filter(|(name, count)| *name != "opened" && *count > 0)
+        .filter(|(name, count)| *name != "opened" && *count > 0 && tcp_stream_loss(name).is_none())
         .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
         .collect();
     let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };

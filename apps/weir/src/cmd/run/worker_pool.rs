@@ -309,7 +309,8 @@ impl Job {
 impl State {
     /// Returns true once all packets are read and their results collected.
     fn is_finished(&self) -> bool {
-        self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
+        let has_parts = self.source.is_some() && self.collector.is_some() && self.has_all_shards();
+        self.source_ended && self.tasks.is_empty() && has_parts
     }
 
     /// Returns the most urgent job for a thread, or for any thread: collecting, which frees a block; then the thread's instance that
@@ -368,6 +369,22 @@ impl State {
         }
     }
 
+    /// Adds the task for the next part of the stop, if the output of the part before was collected and a module has more. A thread
+    /// can collect the output of an instance before another one has put the instance back.
+    fn continue_stop(&mut self) {
+        if !self.source_ended || !self.tasks.is_empty() || self.error.is_some() || !self.has_all_shards() {
+            return;
+        }
+        if !self.shards.iter().flatten().all(|shard| shard.is_stopped()) {
+            self.tasks.extend(self.source.as_mut().map(|source| source.last()));
+        }
+    }
+
+    /// Returns true if no thread processes a task with an instance.
+    fn has_all_shards(&self) -> bool {
+        self.shards.iter().all(Option::is_some)
+    }
+
     /// Puts back the part of the state that a job needed, and handles the result of the job.
     fn put_back(&mut self, done: Done) {
         let mut failed = None;
@@ -408,6 +425,7 @@ impl State {
         if let Some(error) = failed {
             self.error.get_or_insert(error);
         }
+        self.continue_stop();
         match (&self.error, &mut self.source) {
             (Some(_), Some(source)) => source.stop(),
             // Another thread has the source, and may be waiting for a pipe's writer.

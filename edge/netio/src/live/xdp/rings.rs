@@ -1,12 +1,12 @@
 //! The rings of an XDP socket, between the kernel and the program. One side adds entries to a ring, and the other side takes
 //! them.
 
-use crate::mapped_bytes::prefetch;
 use crate::memory::Mapping;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_os::memory::prefetch;
 
 /// The program's side of a ring of `T`. In a *produced* ring the program adds entries and the kernel takes
 /// them; in a *consumed* ring the kernel adds entries and the program takes them.

@@ -174,6 +174,7 @@ impl SandboxChild {
             counters: instance.counters(),
             refused_patches: self.writes.refused(),
             has_ended: instance.has_ended(),
+            is_stopped: instance.is_stopped(),
             is_suspended: step == CallStep::Suspended,
             ..CallReport::default()
         };

@@ -51,6 +51,9 @@ const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
 /// The most by which one report can raise a counter. The rest of a larger growth is ignored.
 const COUNTER_GROWTH_MAX: u64 = 1 << 32;
 
+/// The most parts of a stop.
+const STOP_PARTS_MAX: u32 = 4 * limit::REST_CALLS;
+
 /// The most refused patches that are counted for a call.
 const REFUSED_MAX: u64 = 4096;
 
@@ -104,6 +107,10 @@ pub struct RemoteInstance {
     /// True if the current call is suspended.
     is_suspended: bool,
     has_ended: bool,
+    /// The number of parts of the stop that the node has asked for.
+    stop_parts: u32,
+    /// True if the module's stop is complete.
+    is_stopped: bool,
     /// True if the module ended because its process was killed or has ended.
     has_lost_process: bool,
     /// The time for which the core thread has waited for answers in the current call.
@@ -202,6 +209,8 @@ impl RemoteInstance {
             is_paused: false,
             is_suspended: false,
             has_ended: false,
+            stop_parts: 0,
+            is_stopped: false,
             has_lost_process: false,
             waited_in_call: Duration::ZERO,
             waited: Duration::ZERO,
@@ -332,7 +341,8 @@ impl RemoteInstance {
         match call {
             Call::Batch(batch) => (self.mask, self.first) = (batch.mask, batch.first),
             Call::Tick { before, .. } | Call::Sweep { before, .. } => self.before = before,
-            Call::Start | Call::Stop { .. } | Call::Event(_) => {}
+            Call::Stop { .. } => self.stop_parts += 1,
+            Call::Start | Call::Event(_) => {}
         }
         if self.has_ended {
             self.unserved |= self.mask;
@@ -488,6 +498,7 @@ impl RemoteInstance {
         }
         self.unserved |= report.unserved;
         self.has_ended = report.has_ended;
+        self.is_stopped = report.is_stopped;
         append(&mut self.records, report.records);
         append(&mut self.frames, report.frames);
         self.patches.extend(report.patches);
@@ -545,6 +556,11 @@ impl RemoteInstance {
     /// Returns descriptions of the module's first faults.
     pub fn faults(&self) -> &[String] {
         &self.faults
+    }
+
+    /// As [`Instance::is_stopped`](crate::Instance::is_stopped). A process cannot ask for parts without an end.
+    pub fn is_stopped(&self) -> bool {
+        self.has_ended || self.is_stopped || self.stop_parts >= STOP_PARTS_MAX
     }
 
     /// As [`Instance::has_ended`](crate::Instance::has_ended).

@@ -358,6 +358,8 @@ pub(crate) struct CallReport {
     pub(crate) is_suspended: bool,
     /// True if the module gets no more packets.
     pub(crate) has_ended: bool,
+    /// True if the module's stop is complete.
+    pub(crate) is_stopped: bool,
     /// Mask of packets to drop.
     pub(crate) drops: u64,
     /// Mask of packets that the module has not processed completely.
@@ -456,6 +458,7 @@ impl CallReport {
         let mut writer = WireWriter(Vec::with_capacity(256 + self.records.bytes() + self.frames.bytes()));
         writer.flag(self.is_suspended);
         writer.flag(self.has_ended);
+        writer.flag(self.is_stopped);
         let InstanceCounters {
             packets,
             lost,
@@ -507,7 +510,7 @@ impl CallReport {
     /// Decodes and checks the report of a process that an attacker may control.
     pub(crate) fn read(bytes: &[u8], expected: Expected<'_>) -> Result<Self, InvalidMessage> {
         let mut reader = WireReader(bytes);
-        let (is_suspended, has_ended) = (reader.flag()?, reader.flag()?);
+        let (is_suspended, has_ended, is_stopped) = (reader.flag()?, reader.flag()?, reader.flag()?);
         let drops = reader.number()? & expected.mask;
         let unserved = reader.number()? & expected.mask;
         let memory = Bytes(reader.number()?);
@@ -555,6 +558,7 @@ impl CallReport {
         Ok(Self {
             is_suspended,
             has_ended,
+            is_stopped,
             drops,
             unserved,
             memory,
