@@ -77,7 +77,7 @@ impl Bench {
             ..TcpSegment::default()
         };
         let text = bytes.to_owned();
-        self.streams.push(&segment, &mut |from, len, out| {
+        self.streams.push(self.streams.key_of(&segment), &segment, &mut |from, len, out| {
             out.extend_from_slice(&text.as_bytes()[from as usize..(from + len) as usize]);
         });
         self.take(bytes);
@@ -366,11 +366,30 @@ fn events_of_a_lost_call_do_not_go_to_the_next_packet() {
         len: 4,
         ..TcpSegment::default()
     };
-    bench.streams.push(&segment, &mut |_, _, _| {});
+    bench.streams.push(bench.streams.key_of(&segment), &segment, &mut |_, _, _| {});
     assert_eq!(bench.streams.next(TcpReply::default()).map(|event| event.kind), Some(TcpEventKind::Open));
     // The call traps here. The next packet has no segment that can be used, so it has no event.
     bench.streams.count_bad_checksum();
     assert_eq!(bench.streams.next(TcpReply::default()), None);
+}
+
+#[test]
+fn a_stream_that_is_ignored_hides_no_other_one_with_the_same_flow_hash() {
+    let mut bench = connected(config());
+    bench.reply = |_| TcpReply { skip: false, ignore: true };
+    bench.client(0, "x");
+    assert_eq!(bench.events(), "open");
+    let [client, other, server] =
+        [(0xffff_0a00_0001, 40_000), (0xffff_0a00_0001, 40_001), (0xffff_0a00_0002, 80)];
+    let mut is_taken = |(src, src_port), (dst, dst_port), flags: u8| {
+        let flow_hash = 0x1234_5678;
+        let (src, dst) = ([0, src], [0, dst]);
+        let segment = TcpSegment { flow_hash, src, dst, src_port, dst_port, flags, ..TcpSegment::default() };
+        bench.streams.take_ignored(bench.streams.key_of(&segment), &segment)
+    };
+    assert!(is_taken(client, server, ACK) && is_taken(server, client, ACK));
+    assert!(!is_taken(client, server, SYN), "it may begin another stream");
+    assert!(!is_taken(other, server, ACK) && !is_taken(client, other, ACK));
 }
 
 #[test]
@@ -453,7 +472,7 @@ fn half_open_connections_make_room_for_each_other_and_not_for_streams_with_bytes
             ..TcpSegment::default()
         };
         let bytes = bytes.to_owned();
-        bench.streams.push(&segment, &mut |from, len, out| {
+        bench.streams.push(bench.streams.key_of(&segment), &segment, &mut |from, len, out| {
             out.extend_from_slice(&bytes.as_bytes()[from as usize..(from + len) as usize]);
         });
         bench.take(&bytes);

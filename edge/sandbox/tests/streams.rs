@@ -55,7 +55,7 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// A segment between two hosts: the client's port, the sender, offsets behind the SYNs, flags and data.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Segment {
     port: u16,
     from_client: bool,
@@ -268,6 +268,52 @@ fn the_last_events_of_all_streams_may_emit_more_rows_than_a_call() {
         rows += instance.take_records(Records::default()).len();
     }
     assert_eq!((rows, instance.counters().records_dropped), (120_000, 0));
+}
+
+/// The host finds the segments of ignored streams for a whole batch at once.
+#[test]
+fn events_do_not_depend_on_the_size_of_batches() {
+    let engine = engine();
+    let follower =
+        stream(&(at_letter('i', "(return (i32.const 4))") + &at_letter('s', "(return (i32.const 2))")));
+    let with_packets =
+        follower.clone() + r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    let singly: Vec<u64> = (0..64).map(|packet| 1 << packet).collect();
+    let by_16: Vec<u64> = (0..4).map(|batch| 0xffff << (16 * batch)).collect();
+    let mut state = 1_u32;
+    let mut random = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % below
+    };
+    let (mut ignored, mut reused) = (0, 0);
+    for _ in 0..100 {
+        let segments: Vec<Segment> = (0..64)
+            .map(|_| Segment {
+                port: 40_000 + u16::try_from(random(6)).unwrap(),
+                from_client: random(3) > 0,
+                at: random(60),
+                acknowledges: random(60),
+                flags: [ACK, ACK, ACK, ACK, SYN, SYN | ACK, FIN | ACK, RST][random(8) as usize],
+                data: ["", "ignore", "skip", "bytes", "more of them"][random(5) as usize],
+            })
+            .collect();
+        for body in [&follower, &with_packets] {
+            let events = |batches: &[u64]| {
+                let mut instance = start(&engine, body, &segments);
+                for mask in batches {
+                    instance.run(BatchInput { mask: *mask, ..all() });
+                }
+                instance.stop(Timestamp(99 * Nanos::SECOND.0));
+                (shown(&mut instance), instance.stream_counters())
+            };
+            let whole = events(&[u64::MAX]);
+            assert_eq!(events(&singly), whole, "{segments:?}");
+            assert_eq!(events(&by_16), whole, "{segments:?}");
+            ignored += whole.0.iter().filter(|(_, text)| text.ends_with("ignore")).count();
+            reused += whole.0.iter().filter(|(_, text)| text == "end 6").count();
+        }
+    }
+    assert!(ignored > 100 && reused > 20, "{ignored}, {reused}");
 }
 
 #[test]

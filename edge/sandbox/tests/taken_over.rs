@@ -136,8 +136,8 @@ fn a_stop_that_never_ends_is_ended(mut process: RemoteInstance) {
         assert_eq!(process.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
         parts += 1;
     }
-    // A module has at most 64 parts for streams, one for `weir_stop`, and 512 for `weir_rest`.
-    assert!((577..4096).contains(&parts) && process.faults().is_empty(), "{parts}: {:?}", process.faults());
+    assert_eq!(parts, 64 + 1 + 512, "for streams, of `weir_stop`, and of `weir_rest`");
+    assert!(process.faults().is_empty(), "{:?}", process.faults());
 }
 
 fn an_unmodified_process_computes_and_reads_as_an_instance_does(mut process: RemoteInstance) {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 #[test]
@@ -122,7 +123,11 @@ fn captures_are_rotated_by_size_and_a_later_run_goes_on_counting_after_a_killed_
         .map(|number| crate::run::packets::udp(1, 53, &[&number.to_le_bytes()[..], &[7; 996]].concat()))
         .collect();
     let mut killed = BackgroundRun::start(&arguments);
-    send("a", frames.iter().map(Vec::as_slice));
+    // With pauses, so that the ring never fills on a busy machine.
+    for part in frames.chunks(100) {
+        send("a", part.iter().map(Vec::as_slice));
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let complete = || captures(folder.path(), "x_", ".pcapng");
     wait_for(|| complete().len() >= 3);
     // Gathered packets are written within seconds, although their buffer is not full.

@@ -4,7 +4,7 @@ pub mod oracles;
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, repository, samples, trace};
 use super::noise::Random;
-use super::packet::{ACK, FIN, PSH, RST, SYN};
+use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
 use super::weir::{Row, refusal, run, run_file};
 use std::collections::HashMap;
 use std::io::Write;
@@ -434,6 +434,34 @@ pub fn tunnelled(capture: &Capture) -> Capture {
     outer
 }
 
+/// Packs a capture of raw IP packets into the UDP of each kind of tunnel over UDP for IPv4: VXLAN, Geneve, GTP-U.
+pub fn in_udp_tunnels(capture: &Capture) -> [Capture; 3] {
+    [4789, 6081, 2152].map(|port| {
+        let mut outer = Capture::new(RAW_IP);
+        for frame in &capture.frames {
+            let [high, low] = u16::try_from(frame.bytes.len()).unwrap().to_be_bytes();
+            let header = match port {
+                4789 => [&[8, 0, 0, 0, 0, 0, 7, 0][..], &[2; 12], &[8, 0]].concat(),
+                6081 => vec![0, 0, 8, 0, 0, 0, 7, 0],
+                _ => vec![0x30, 0xff, high, low, 0, 0, 0, 7],
+            };
+            let packet = Packet::udp("192.0.2.3:50000", &format!("192.0.2.4:{port}"));
+            outer.push(frame.ts, packet.payload([&header[..], &frame.bytes].concat()).ip());
+        }
+        outer
+    })
+}
+
+/// Packs a capture of raw IP packets into IP with this protocol and header: GRE, or MPLS in IP.
+fn in_ip_tunnel(capture: &Capture, protocol: u8, header: [u8; 4]) -> Capture {
+    let mut outer = Capture::new(RAW_IP);
+    for frame in &capture.frames {
+        let ends: [IpAddr; 2] = ["192.0.2.5".parse().unwrap(), "192.0.2.6".parse().unwrap()];
+        outer.push(frame.ts, ip(ends[0], ends[1], protocol, &[&header[..], &frame.bytes].concat()));
+    }
+    outer
+}
+
 #[test]
 fn tunnelled_connections_count_unless_the_outer_layer_is_asked_for() {
     let plain = capture_of(&handshake());
@@ -491,9 +519,13 @@ fn slow_connections_and_rising_times_are_findings_whose_filters_select_them() {
     // A filter sees the outer headers only.
     let tunnel = tunnelled(&capture_of(&slow));
     let wanted = module("latency", ",interval=10s");
-    let got = run(&tunnel, &["-m", &wanted]).rows("latency", "findings");
-    let ran = run(&tunnel, &["-m", &wanted, got[0].text("filter")]);
-    assert_eq!(ran.summary["capture"]["selected"], 8);
+    let in_ip = [(47, [0, 0, 8, 0]), (137, [0, 1, 1, 64])]
+        .map(|(protocol, header)| in_ip_tunnel(&tunnel, protocol, header));
+    for capture in in_udp_tunnels(&tunnel).into_iter().chain(in_ip).chain([tunnel]) {
+        let got = run(&capture, &["-m", &wanted]).rows("latency", "findings");
+        let ran = run(&capture, &["-m", &wanted, got[0].text("filter")]);
+        assert_eq!(ran.summary["capture"]["selected"], 8, "{got:?}");
+    }
     // A rise that delayed acknowledgements can cause.
     assert_eq!(findings(&requests(100, 100, |i| if i < 50 { 20 } else { 269 }), "").len(), 0);
 }

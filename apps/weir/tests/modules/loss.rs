@@ -4,7 +4,7 @@ use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, RAW_IP, SECOND, samp
 use super::latency::oracles::{EVENTS, Seen, tcp_traces, tshark};
 use super::latency::{
     CLIENT, SERVER, Segment, assert_proved, assert_same_for_any_number_of_threads, capture_of, hostile,
-    module, tunnelled,
+    in_udp_tunnels, module, tunnelled,
 };
 use super::noise::Random;
 use super::packet::{ACK, FIN, PSH, RST, SYN};
@@ -300,7 +300,8 @@ fn lossy_connections_and_full_receivers_are_findings_whose_filters_select_them()
         let head = [&[2; 12][..], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 7, 8, 0]].concat();
         tagged.push(frame.ts, [&head[..], &frame.bytes].concat());
     }
-    for capture in [tunnel, tagged] {
+    let nested = in_udp_tunnels(&tunnel);
+    for capture in nested.into_iter().chain([tunnel, tagged]) {
         let got = run(&capture, &["-m", &module("loss", "")]).rows("loss", "findings");
         let ran = run(&capture, &["-m", &module("loss", ""), got[0].text("filter")]);
         assert_eq!(ran.summary["capture"]["selected"], 220, "{got:?}");

@@ -125,6 +125,41 @@ fn a_module_behaves_the_same_in_a_sandbox_process() {
     assert!(testbed.ledger_usage("apart", "cpu_ns") > 0);
 }
 
+/// A module that emits more rows at its end than a call may emit.
+fn large_module() -> Vec<u8> {
+    let body = r#"(global $calls (mut i32) (i32.const 0))
+        (func $emit_many (param $n i32)
+            (loop $next (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+                (br_if $next (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_stop") (param i64) (call $emit_many (i32.const 5)))
+        (func (export "weir_rest") (param i64) (result i32)
+            (call $emit_many (i32.const 60000))
+            (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
+            (i32.lt_u (global.get $calls) (i32.const 3)))"#;
+    assemble(&text(body), Some(MANIFEST.replace("NAME", "large").as_bytes()))
+}
+
+#[test]
+fn a_stop_in_parts_loses_no_row() {
+    if !is_inside("sandbox_processes::a_stop_in_parts_loses_no_row") {
+        return;
+    }
+    let mut testbed = Testbed::new(&two_sessions("record_bytes = \"unlimited\"\n"));
+    for session in ["here", "apart"] {
+        let reply = testbed.load(session, json!({"module": "large.wasm"}), &large_module());
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    testbed.send(&[udp(53, b"x")]);
+    testbed.until("both have received the packet", |testbed| {
+        ["here", "apart"].iter().all(|session| testbed.count(session, "large", "packets") == 1)
+    });
+    assert!(testbed.stop().success());
+    for session in ["here", "apart"] {
+        assert_eq!(testbed.ledger_usage(session, "records_written"), 5 + 3 * 60_000, "{session}");
+    }
+}
+
 #[test]
 fn a_sandbox_process_has_no_memory_of_other_sessions() {
     if !is_inside("sandbox_processes::a_sandbox_process_has_no_memory_of_other_sessions") {

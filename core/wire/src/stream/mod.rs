@@ -18,7 +18,7 @@ mod streams;
 pub use policy::OverlapPolicy;
 pub use policy::UnknownOverlapPolicy;
 pub use segment::{NoSegment, StreamLayer, TcpSegment};
-pub use streams::{ReadPayload, TcpStreams};
+pub use streams::{ReadPayload, StreamKey, TcpStreams};
 
 pub(crate) use weir_abi::stream::state;
 use weir_units::{Bytes, Nanos};

@@ -28,6 +28,10 @@ pub(super) const fn bytes_of_stream(conflicts: bool) -> u64 {
     (size_of::<StreamState>() + 2 * size_of::<u64>() + remembered) as u64
 }
 
+/// The key by which a table finds a stream. It is not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamKey(u64);
+
 /// A set of streams: keys and ranks together, so that a packet reads few cache lines.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
@@ -41,7 +45,7 @@ struct StreamSet {
 impl StreamSet {
     /// Returns the places of streams with this key, as bits. The function has no branches: they could not be predicted.
     #[inline(always)]
-    fn ways_of(&self, key: u64) -> u32 {
+    fn ways_of(&self, StreamKey(key): StreamKey) -> u32 {
         self.keys.iter().rev().fold(0, |ways, known| ways << 1 | u32::from(*known == key))
     }
 }
@@ -195,7 +199,16 @@ impl TcpStreams {
         Some([key, rank])
     }
 
-    /// Returns a number of the set of a packet's stream. Packets of different sets do not change each other's streams.
+    /// Returns a field of the first cache line of a stream's state, for prefetching after its set.
+    #[inline(always)]
+    pub fn stream_line(&self, key: StreamKey, flow_hash: u64) -> Option<&u64> {
+        let index = self.set_of(flow_hash);
+        let way = self.sets.get(index)?.ways_of(key).trailing_zeros() as usize;
+        let slot = (way < WAYS).then_some(index * WAYS + way)?;
+        Some(&self.connections.get(slot)?.endpoints.first_ns)
+    }
+
+    /// Returns the number of the set of a packet's stream. Packets of different sets do not change each other's streams.
     #[inline(always)]
     pub fn set_of(&self, flow_hash: u64) -> usize {
         usize::try_from(flow_hash >> self.shift).unwrap_or(0)
@@ -212,12 +225,12 @@ impl TcpStreams {
         self.walk = None;
     }
 
-    /// Returns the key of a segment's stream, which is the same for both directions, and not 0.
+    /// Returns the key of a segment's stream, which is the same for both directions.
     ///
     /// Flow hashes have no secret, so a sender can choose packets of different streams with the same flow hash. The keys
-    /// are hashes (SipHash-1-3) with a secret of the table, so that nobody can choose streams with the same key.
+    /// are hashes (SipHash-1-3) with a secret of the table, so that no sender can choose streams with the same key.
     #[inline(always)]
-    fn key_of(&self, segment: &TcpSegment) -> u64 {
+    pub fn key_of(&self, segment: &TcpSegment) -> StreamKey {
         let ends = [(segment.src, segment.src_port), (segment.dst, segment.dst_port)];
         let [(low, low_port), (high, high_port)] = if ends[0] <= ends[1] { ends } else { [ends[1], ends[0]] };
         let ports = u64::from(low_port) << 16 | u64::from(high_port);
@@ -227,45 +240,37 @@ impl TcpStreams {
             // The upper halves of all IPv4 addresses are equal, and 32 bits of the lower ones.
             self.secret.hash_one((low[1] << 32 | high[1] & 0xffff_ffff, ports))
         };
-        (hash ^ segment.flow_hash).max(1)
+        StreamKey(hash.max(1))
     }
 
-    /// Takes the segment of a stream whose events the module ignores. Reads and changes nothing but the stream's set, with
-    /// which most segments are done. The result for any other segment is a field of its stream's state, for prefetching.
-    ///
-    /// # Errors
-    /// The segment has to be [pushed](Self::push).
+    /// Takes the segment of a stream whose events the module ignores, and returns true. Returns false for any other segment,
+    /// which has to be [pushed](Self::push). Reads and changes only the stream's set.
     #[inline]
-    pub fn take_ignored(&mut self, segment: &TcpSegment) -> Result<(), Option<&u64>> {
-        let (index, key) = (self.set_of(segment.flow_hash), self.key_of(segment));
-        let Some(set) = self.sets.get_mut(index) else { return Err(None) };
-        let ways = set.ways_of(key);
-        if ways == 0 {
-            return Err(None);
-        }
-        let way = ways.trailing_zeros() as usize;
-        let Some(rank) = set.ranks.get_mut(way) else { return Err(None) };
+    pub fn take_ignored(&mut self, key: StreamKey, segment: &TcpSegment) -> bool {
+        let index = self.set_of(segment.flow_hash);
+        let Some(set) = self.sets.get_mut(index) else { return false };
+        let way = set.ways_of(key).trailing_zeros() as usize;
+        let Some(rank) = set.ranks.get_mut(way) else { return false };
         if *rank >> RANK_SHIFT != Rank::Ignored as u64 || segment.flags & tcp::SYN != 0 {
-            return Err(self.connections.get(index * WAYS + way).map(|known| &known.endpoints.first_ns));
+            return false;
         }
         // The place is kept, so that the stream is not mistaken for a new one.
         *rank = rank_of(Rank::Ignored, segment.ts_ns);
-        Ok(())
+        true
     }
 
-    /// Takes the segment of a packet. `read` gives its captured bytes, if they have to wait for earlier ones.
-    pub fn push(&mut self, segment: &TcpSegment, read: ReadPayload<'_>) {
+    /// Takes the segment of a packet, with its [key](Self::key_of). `read` gives its captured bytes, if they have to wait for
+    /// earlier ones.
+    pub fn push(&mut self, key: StreamKey, segment: &TcpSegment, read: ReadPayload<'_>) {
         self.begin_packet();
         self.now = segment.ts_ns;
-        let key = self.key_of(segment);
         let set = self.set_of(segment.flow_hash);
         let Some((slot, direction)) = self.find(set, key, segment) else {
             self.push_unknown(set, key, segment, read);
             return;
         };
         let is_syn = segment.flags & tcp::SYN != 0;
-        let is_ignored = self.connections.get(slot as usize).is_some_and(|known| known.is_ignored);
-        if is_ignored && !is_syn {
+        if connection_is_ignored(self.connections.get(slot as usize)) && !is_syn {
             self.touch(slot, segment.ts_ns);
             return;
         }
@@ -282,7 +287,7 @@ impl TcpStreams {
 
     /// Finds the stream of a segment, and the segment's direction.
     #[inline]
-    fn find(&self, set: usize, key: u64, segment: &TcpSegment) -> Option<(u32, u8)> {
+    fn find(&self, set: usize, key: StreamKey, segment: &TcpSegment) -> Option<(u32, u8)> {
         let mut ways = self.sets.get(set)?.ways_of(key);
         while ways != 0 {
             let slot = set * WAYS + ways.trailing_zeros() as usize;
@@ -307,7 +312,7 @@ impl TcpStreams {
     }
 
     /// Takes a segment of no known stream.
-    fn push_unknown(&mut self, set: usize, key: u64, segment: &TcpSegment, read: ReadPayload<'_>) {
+    fn push_unknown(&mut self, set: usize, key: StreamKey, segment: &TcpSegment, read: ReadPayload<'_>) {
         let has_reset = segment.flags & tcp::RST != 0;
         if has_reset || (segment.flags & tcp::SYN == 0 && segment.len == 0) {
             self.counters.no_stream += 1;
@@ -329,7 +334,7 @@ impl TcpStreams {
     }
 
     /// Begins a stream in a place that is free.
-    fn begin(&mut self, slot: u32, key: u64, segment: &TcpSegment) {
+    fn begin(&mut self, slot: u32, StreamKey(key): StreamKey, segment: &TcpSegment) {
         let is_from_client = match segment.flags & (tcp::SYN | tcp::ACK) {
             tcp::SYN => true,
             bits if bits & tcp::SYN != 0 => false,

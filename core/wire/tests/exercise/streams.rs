@@ -224,7 +224,7 @@ pub fn streams(input: &[u8]) {
             len: len.into(),
             ..TcpSegment::default()
         };
-        table.push(&segment, &mut |from, len, out| {
+        table.push(table.key_of(&segment), &segment, &mut |from, len, out| {
             out.extend_from_slice(&data[from as usize..(from + len) as usize]);
         });
         model.take(&mut table, Some((&segment, &data)), at, given);

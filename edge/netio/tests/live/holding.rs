@@ -110,7 +110,8 @@ fn dropped_in_any_order(options: LiveOptions) {
     }
     let mut live = LiveSource::open("b", options).unwrap();
     let sender = Sender::new("a");
-    let (give, take) = std::sync::mpsc::channel::<Block>();
+    // At most two blocks wait for the keeper: even if it runs late, there is room for the next hundred packets.
+    let (give, take) = std::sync::mpsc::sync_channel::<Block>(2);
     // Holds five blocks, and drops them in another order than they arrived.
     let keeper = std::thread::spawn(move || {
         let (mut kept, mut seen) = (Vec::new(), 0u32);

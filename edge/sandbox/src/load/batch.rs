@@ -37,7 +37,7 @@ pub(crate) struct BatchLayout {
     /// The module's packet or batch function.
     pub(crate) entry_function: u32,
     /// The global with the mask of remaining packets.
-    pub(crate) rest_global: u32,
+    pub(crate) remaining_global: u32,
     /// The global with the mask of packets to drop.
     pub(crate) drops_global: u32,
     /// True if the entry function gets packets. In a module without such a function, the loop only gives the events of TCP
@@ -253,7 +253,7 @@ impl BatchLayout {
     pub(crate) fn event_loop(self, charges: Option<&LoopCharges>) -> MeteredBody {
         let mut body = Self::body_with_events(charges);
         body.code.instructions().i64_const(0).global_set(self.drops_global);
-        body.code.instructions().i64_const(0).global_set(self.rest_global);
+        body.code.instructions().i64_const(0).global_set(self.remaining_global);
         if let Some(streams) = self.streams {
             streams.write_events(&mut body, charges, false);
             body.code.instructions().drop();
@@ -272,7 +272,7 @@ impl BatchLayout {
         }
         let mut code = body.code.instructions();
         code.i64_const(0).global_set(self.drops_global);
-        code.local_get(MASK).global_set(self.rest_global);
+        code.local_get(MASK).global_set(self.remaining_global);
         code.loop_(BlockType::Empty);
         let Some(charges) = charges.filter(|charges| charges.is_needed()) else { return };
         body.code.instructions().i64_const(charges.constant());
@@ -309,7 +309,7 @@ impl BatchLayout {
         code.global_set(self.drops_global).end();
         write_next_packet(body);
         let mut code = body.code.instructions();
-        code.global_set(self.rest_global);
+        code.global_set(self.remaining_global);
         code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
         if let Some(charges) =
             charges.filter(|charges| body.has_fuel_local && charges.meter.has_suspendable_calls())

@@ -68,7 +68,7 @@ pub(crate) const RUN: &str = "weir_run";
 /// The export of the function that gives events of TCP streams without a packet.
 pub(crate) const RUN_EVENTS: &str = "weir_run_events";
 /// The export of the global with the mask of remaining packets.
-pub(crate) const REST: &str = "weir_remaining";
+pub(crate) const REMAINING: &str = "weir_remaining";
 /// The export of the global with the mask of packets to drop.
 pub(crate) const DROPS: &str = "weir_drops";
 /// The export of the global with the mask of packets that may have events of TCP streams.
@@ -234,7 +234,7 @@ impl<'a> RewritePass<'a> {
 
     /// Returns the index of the global with the mask of remaining packets. The loader's globals follow the module's own
     /// globals, so no instruction of the module can name them.
-    fn rest_global(&self) -> u32 {
+    fn remaining_global(&self) -> u32 {
         self.task.facts.globals
     }
 
@@ -391,7 +391,7 @@ impl<'a> RewritePass<'a> {
         });
         BatchLayout {
             entry_function,
-            rest_global: self.rest_global(),
+            remaining_global: self.remaining_global(),
             drops_global: self.drops_global(),
             has_packet_function: self.task.facts.entry() != EntryKind::Stream,
             streams,
@@ -500,7 +500,7 @@ impl<'a> RewritePass<'a> {
     /// Writes a direct call of a host function. Adds the mask of remaining packets as an argument if the function gets it.
     pub(crate) fn call_host(&self, body: &mut MeteredBody, import: u32) {
         if self.host_function(import).is_some_and(|function| function.definition().gets_packet_mask) {
-            body.code.instructions().global_get(self.rest_global());
+            body.code.instructions().global_get(self.remaining_global());
         }
         body.code.instructions().call(import);
         if self.meter.is_some_and(|meter| meter.reads_poll_page) {
@@ -617,7 +617,7 @@ impl RewritePass<'_> {
             exports.export(name, self.export_kind(*kind)?, self.external_index(*kind, *index)?);
         }
         let facts = self.task.facts;
-        exports.export(REST, ExportKind::Global, self.rest_global());
+        exports.export(REMAINING, ExportKind::Global, self.remaining_global());
         exports.export(DROPS, ExportKind::Global, self.drops_global());
         if let Some(meter) = self.meter {
             exports.export(FUEL, ExportKind::Global, meter.fuel_global);

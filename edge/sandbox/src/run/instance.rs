@@ -154,7 +154,7 @@ pub(crate) struct Wasm {
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     /// `weir_rest`.
-    pub(crate) rest_records: Option<TypedFunc<i64, i32>>,
+    pub(crate) rest: Option<TypedFunc<i64, i32>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
     /// The loop over events of TCP streams without a packet.
     pub(crate) events: Option<TypedFunc<(i32, i64), i64>>,
@@ -164,7 +164,7 @@ pub(crate) struct Wasm {
     /// The counter of suspendable calls.
     pub(crate) counter: Option<CallCounter>,
     /// The mask of remaining packets.
-    rest: Global,
+    remaining: Global,
     /// The mask of packets to drop.
     drops: Global,
     /// The global with the pointer of the module's shadow stack, and the pointer's value for an empty stack.
@@ -507,7 +507,7 @@ impl Instance {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
         let (lost, after) = if wasm.has_packet_function {
-            let rest = wasm.rest.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
+            let rest = wasm.remaining.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             *drops |= wasm.drops.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             // The lowest bit is the current packet. An empty mask means that the loop itself was interrupted after
             // its last packet.
@@ -741,7 +741,7 @@ impl Wasm {
         let memory =
             instance.get_memory(&mut *store, export::MEMORY).ok_or_else(|| missing(export::MEMORY))?;
         let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
-        let rest = global(rewrite::REST)?;
+        let remaining = global(rewrite::REMAINING)?;
         let drops = global(rewrite::DROPS)?;
         let event_mask = facts.stream_function.map(|_| global(rewrite::EVENT_MASK)).transpose()?;
         let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
@@ -761,7 +761,7 @@ impl Wasm {
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
             tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
             stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
-            rest_records: entry_function(instance, &mut *store, facts, EntryPoint::Rest)?,
+            rest: entry_function(instance, &mut *store, facts, EntryPoint::Rest)?,
             lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
             events: facts
                 .stream_function
@@ -770,7 +770,7 @@ impl Wasm {
             event_handlers: EventHandlers::find(instance, store, facts)?,
             fuel,
             counter,
-            rest,
+            remaining,
             drops,
             stack,
             has_packet_function: facts.entry() != EntryKind::Batch,

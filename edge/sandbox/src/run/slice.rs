@@ -142,7 +142,7 @@ impl CallCounter {
         Ok(Self {
             fuel: global(rewrite::FUEL)?,
             excess_globals,
-            rest: global(rewrite::REST)?,
+            rest: global(rewrite::REMAINING)?,
             refill: checks.refill().map(|refill| refill.min(ALLOWANCE_MAX).cast_signed()),
         })
     }

@@ -55,7 +55,7 @@ impl Instance {
     fn next_part(&self) -> StopPart {
         let StopProgress { part, is_unfinished } = self.stop_progress;
         let Some(wasm) = self.wasm.as_ref().filter(|_| !self.is_terminated()) else { return StopPart::Over };
-        let first_rest = if wasm.rest_records.is_some() { StopPart::Rest(0) } else { StopPart::Over };
+        let first_rest = if wasm.rest.is_some() { StopPart::Rest(0) } else { StopPart::Over };
         let stop = if wasm.stop.is_some() { StopPart::Stop } else { first_rest };
         match part {
             None if self.has_streams() && !self.has_ended() => StopPart::Streams(0),

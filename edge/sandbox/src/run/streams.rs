@@ -21,7 +21,7 @@ use weir_admission::TcpSettings;
 use weir_os::memory::prefetch;
 use weir_units::Timestamp;
 use weir_wire::stream::{
-    TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
+    StreamKey, TCP_EVENT_BYTES_MAX, TcpEndCause, TcpEvent, TcpEventBytes, TcpEventKind, TcpReply, TcpSegment,
     TcpStreamCounters, TcpStreams,
 };
 use weir_wire::verify;
@@ -105,8 +105,8 @@ pub(crate) struct InstanceStreams {
     batch: u32,
     /// The packets of the batch that may have events.
     wanted: u64,
-    /// The segments of these packets, by the packet's index in the batch.
-    segments: Box<[TcpSegment; BATCH_PACKETS]>,
+    /// The segments of these packets and the keys of their streams, by the packet's index in the batch.
+    segments: Box<[(StreamKey, TcpSegment); BATCH_PACKETS]>,
     /// The guest address of that packet's data.
     data: u32,
     /// A buffer for the packet whose checksum is verified.
@@ -131,7 +131,7 @@ impl InstanceStreams {
             current: 0,
             batch: 0,
             wanted: 0,
-            segments: Box::new([TcpSegment::default(); BATCH_PACKETS]),
+            segments: Box::new([Default::default(); BATCH_PACKETS]),
             data: 0,
             packet: Vec::new(),
             events_left: 0,
@@ -197,7 +197,7 @@ impl InstanceStreams {
                 Ok(segment) => {
                     self.wanted |= 1 << index;
                     if let Some(place) = self.segments.get_mut(index as usize) {
-                        *place = segment;
+                        *place = (self.table.key_of(&segment), segment);
                     }
                 }
                 Err(reason) => self.table.count_unusable(reason),
@@ -210,18 +210,15 @@ impl InstanceStreams {
         // of the earlier ones, and so those of ignored streams are taken at once.
         let mut changed = 0_u64;
         for index in bits(self.wanted) {
-            let Some(segment) = self.segments.get(index as usize) else { return };
+            let Some((key, segment)) = self.segments.get(index as usize) else { return };
             let group = 1 << (self.table.set_of(segment.flow_hash) % 64);
-            if changed & group != 0 {
+            if changed & group == 0 && self.table.take_ignored(*key, segment) {
+                self.wanted &= !(1 << index);
                 continue;
             }
-            match self.table.take_ignored(segment) {
-                Ok(()) => self.wanted &= !(1 << index),
-                Err(line) => {
-                    line.into_iter().for_each(|line| prefetch(ptr::from_ref(line).cast()));
-                    changed |= group;
-                }
-            }
+            changed |= group;
+            let line = self.table.stream_line(*key, segment.flow_hash);
+            line.into_iter().for_each(|line| prefetch(ptr::from_ref(line).cast()));
         }
     }
 
@@ -240,7 +237,7 @@ impl InstanceStreams {
             return false;
         }
         let Some(descriptor) = packet_descriptor(host, address) else { return false };
-        let Some(segment) = self.segments.get(index as usize) else { return false };
+        let Some((key, segment)) = self.segments.get(index as usize) else { return false };
         (self.current, self.data) = (address, 0);
         if self.settings.checks_sums && segment.tunnel == 0 {
             self.packet.resize(descriptor.cap_len as usize, 0);
@@ -250,7 +247,7 @@ impl InstanceStreams {
             }
         }
         self.data = descriptor.data.checked_add(segment.data).unwrap_or(0);
-        self.table.push(segment, &mut |from, len, bytes| {
+        self.table.push(*key, segment, &mut |from, len, bytes| {
             let at = (segment.data as usize).saturating_add(from as usize);
             let before = bytes.len();
             bytes.resize(before + len as usize, 0);

@@ -279,7 +279,7 @@ impl Wasm {
                 method()?.call(stop, now.0.cast_signed(), no_value)
             }
             Invocation::Rest { now } => {
-                let rest = self.rest_records.as_ref()?;
+                let rest = self.rest.as_ref()?;
                 method()?.call(rest, now.0.cast_signed(), |is_unfinished| Ok(is_unfinished.into()))
             }
             Invocation::Lost { cause, .. } => {

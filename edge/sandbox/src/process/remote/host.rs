@@ -23,6 +23,7 @@ use weir_os::ProcessorBudget;
 use weir_os::helper::{HelperLimits, HelperProcess};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
+use weir_wire::stream::TcpStreams;
 use {
     weir_admission::{Admitted, ParameterSetting},
     weir_session::{HeldMemory, MemoryReservation, Records},
@@ -51,8 +52,8 @@ const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
 /// The most by which one report can raise a counter. The rest of a larger growth is ignored.
 const COUNTER_GROWTH_MAX: u64 = 1 << 32;
 
-/// The most parts of a stop.
-const STOP_PARTS_MAX: u32 = 4 * limit::REST_CALLS;
+/// The most parts of a stop: for streams, of `weir_stop`, and of `weir_rest`.
+const STOP_PARTS_MAX: u32 = TcpStreams::STOP_PARTS as u32 + 1 + limit::REST_CALLS;
 
 /// The most refused patches that are counted for a call.
 const REFUSED_MAX: u64 = 4096;
