@@ -1,0 +1,201 @@
+//! Lowers WebAssembly modules to LLVM IR.
+//!
+//! ```text
+//! module ──lower──► Lowered { ir, … } ──clang──► object ──link──► CodeImage ──verify──► machine code
+//! ```
+//!
+//! The input is a module that the loader has rewritten, with its meter and batch loop. The output is the text of an LLVM
+//! module (LLVM 19). Nothing of this crate is trusted for safety: the machine code that clang makes of the text is verified before it runs.
+//!
+//! The semantics are those of WebAssembly. The memory begins at the base of the segment GS. Mutable globals are below it, at
+//! fixed places. Function N of the module is `fN`. Function N of the host is the external function `hN`, the thunk.
+
+mod function;
+mod memory;
+mod module;
+mod numeric;
+mod object;
+mod thunk;
+mod trap;
+mod vector;
+
+use function::{FIRST_SUBPROGRAM, FunctionWriter, result_type, subprogram};
+use module::{GlobalPlace, Module};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use thunk::GUEST_THUNKS;
+use wasmparser::ValType;
+
+pub use module::Constant;
+pub use object::{LinkedObject, ObjectError, link};
+pub use thunk::{GuestThunk, Thunk};
+pub use trap::TrapCode;
+
+/// A module in the form of LLVM IR, with what the host needs to run its machine code.
+#[derive(Debug)]
+pub struct Lowered {
+    /// The text of the LLVM module.
+    pub ir: String,
+    /// The number of imported functions. Function N of the module is `fN` in the text, from this number on.
+    pub imported: u32,
+    /// For each function of the module that is not imported, the bytes of its arguments on the stack.
+    pub stack_arguments: Vec<u32>,
+    /// The functions of the host, by their number: `hN` in the text.
+    pub thunks: Vec<Thunk>,
+    /// The module and name of each import.
+    pub imports: Vec<(String, String)>,
+    /// The exported functions, by name.
+    pub exports: BTreeMap<String, u32>,
+    /// The mutable globals: index, bytes below the memory, and first value.
+    pub globals: BTreeMap<u32, (u32, Constant)>,
+    /// The exported globals, by name.
+    pub global_exports: BTreeMap<String, u32>,
+    /// The number of bytes below the memory that globals take.
+    pub globals_bytes: u32,
+    /// The names of functions, by index.
+    pub names: BTreeMap<u32, String>,
+}
+
+/// The reason why a module cannot be lowered.
+#[derive(Debug, thiserror::Error)]
+pub enum LowerError {
+    /// The module is not valid.
+    #[error("the module is not valid: {0}")]
+    Invalid(String),
+    /// The module has something that the lowering does not support.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}
+
+/// A part of a module that the lowering does not support. Such a module is compiled by Cranelift.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// An instruction.
+    #[error("`{instruction}` in function {function}, at offset {offset:#x} of the rewritten module")]
+    Instruction {
+        /// The index of the function.
+        function: u32,
+        /// The offset of the instruction in the module.
+        offset: u32,
+        /// The instruction.
+        instruction: String,
+    },
+    /// Something outside the code.
+    #[error("{0}")]
+    Section(&'static str),
+}
+
+/// The processor that the code is for: SSE4.2 is enough for all instructions without calls of a mathematical library.
+const CPU: &str = "x86-64-v2";
+
+/// Lowers a valid module.
+///
+/// # Errors
+/// [`LowerError::Unsupported`] for a module that cannot be lowered; [`LowerError::Invalid`] for one that is not valid.
+pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
+    let module = Module::read(bytes)?;
+    let mut ir = String::new();
+    header(&mut ir, &module)?;
+    let mut stack_arguments = Vec::new();
+    for (index, body) in (module.imported()..).zip(&module.bodies) {
+        ir.push_str(&FunctionWriter::lower(&module, index, body)?);
+        stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
+    }
+    footer(&mut ir, &module);
+    let globals = (0..).zip(&module.globals).filter_map(|(index, global)| match global.place {
+        GlobalPlace::Constant(_) => None,
+        GlobalPlace::Below(bytes, value) => Some((index, (bytes, value))),
+    });
+    Ok(Lowered {
+        ir,
+        imported: module.imported(),
+        stack_arguments,
+        thunks: module.thunks(),
+        imports: module.imports.iter().map(|import| (import.module.clone(), import.name.clone())).collect(),
+        exports: module.exports.iter().cloned().collect(),
+        globals: globals.collect(),
+        global_exports: module.global_exports.iter().cloned().collect(),
+        globals_bytes: module.globals_bytes,
+        names: module.names,
+    })
+}
+
+/// Writes the part of the text before the functions.
+fn header(ir: &mut String, module: &Module<'_>) -> Result<(), LowerError> {
+    ir.push_str(
+        "target datalayout = \"e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128\"\n\
+         target triple = \"x86_64-unknown-linux-gnu\"\n",
+    );
+    _ = numeric::declarations(ir).and_then(|()| vector::declarations(ir));
+    for import in 0..module.imported() {
+        let ty = module.function_type(import)?;
+        let has_registers = ty.params().len() <= REGISTER_ARGUMENTS
+            && ty.params().iter().all(|ty| matches!(ty, ValType::I32 | ValType::I64));
+        if !has_registers {
+            return Err(Unsupported::Section("a host function with other arguments than six integers").into());
+        }
+        let parameters: Vec<_> =
+            ty.params().iter().map(|ty| function::ir_type(*ty)).collect::<Result<_, _>>()?;
+        _ = writeln!(ir, "declare {} @h{import}({}) #2", result_type(ty.results())?, parameters.join(", "));
+    }
+    for definition in &GUEST_THUNKS {
+        let result = if definition.has_result { "i32" } else { "void" };
+        let parameters = vec!["i32"; definition.parameters].join(", ");
+        _ = writeln!(ir, "declare {result} @h{}({parameters}) #2", module.guest_thunk(definition.thunk));
+    }
+    Ok(())
+}
+
+/// Writes the part of the text after the functions: attributes and metadata.
+fn footer(ir: &mut String, module: &Module<'_>) {
+    _ = write!(
+        ir,
+        "attributes #0 = {{ nounwind noredzone null_pointer_is_valid \"target-cpu\"=\"{CPU}\" \
+         \"prefer-vector-width\"=\"128\" \"no-jump-tables\"=\"true\" \"no-builtins\" \"disable-tail-calls\"=\"true\" \
+         \"frame-pointer\"=\"none\" }}\n\
+         attributes #1 = {{ nomerge noreturn nounwind cold }}\n\
+         attributes #2 = {{ nounwind }}\n\
+         attributes #3 = {{ nounwind willreturn memory(none) }}\n\
+         !llvm.module.flags = !{{!2, !3}}\n\
+         !llvm.dbg.cu = !{{!4}}\n\
+         !0 = !{{!\"branch_weights\", i32 1, i32 2000}}\n\
+         !1 = !{{!\"branch_weights\", i32 2000, i32 1}}\n\
+         !2 = !{{i32 2, !\"Debug Info Version\", i32 3}}\n\
+         !3 = !{{i32 7, !\"Dwarf Version\", i32 4}}\n\
+         !4 = distinct !DICompileUnit(language: DW_LANG_C, file: !5, emissionKind: LineTablesOnly)\n\
+         !5 = !DIFile(filename: \"module\", directory: \"\")\n\
+         !6 = !DISubroutineType(types: !7)\n\
+         !7 = !{{}}\n"
+    );
+    const { assert!(FIRST_SUBPROGRAM == 8) };
+    for (index, _) in (module.imported()..).zip(&module.bodies) {
+        _ = writeln!(
+            ir,
+            "!{} = distinct !DISubprogram(name: \"f{index}\", scope: !5, file: !5, line: 1, type: !6, \
+             spFlags: DISPFlagDefinition, unit: !4)",
+            subprogram(index)
+        );
+    }
+}
+
+/// The number of integer arguments in registers, by the System V calling convention for x86-64.
+const REGISTER_ARGUMENTS: usize = 6;
+/// The number of float and vector arguments in registers.
+const VECTOR_REGISTER_ARGUMENTS: usize = 8;
+
+/// Returns the number of bytes of the arguments on the stack, by the System V calling convention for x86-64.
+fn stack_argument_bytes(parameters: &[ValType]) -> u32 {
+    let (mut integers, mut vectors, mut bytes) = (0, 0, 0_u32);
+    for ty in parameters {
+        let (used, registers, size) = match ty {
+            ValType::I32 | ValType::I64 | ValType::Ref(_) => (&mut integers, REGISTER_ARGUMENTS, 8),
+            ValType::F32 | ValType::F64 => (&mut vectors, VECTOR_REGISTER_ARGUMENTS, 8),
+            ValType::V128 => (&mut vectors, VECTOR_REGISTER_ARGUMENTS, 16),
+        };
+        *used += 1;
+        if *used > registers {
+            bytes = bytes.next_multiple_of(size) + size;
+        }
+    }
+    bytes
+}
