@@ -14,7 +14,7 @@ use crate::table::Table;
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_admission::Tier;
-use weir_sandbox::{CheckMode, Engine, EngineOptions, WasmtimeCheck};
+use weir_sandbox::{BackEnd, CheckMode, Engine, EngineOptions, WasmtimeCheck};
 
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum BuildKind {
     Sandbox,
     /// In the sandbox with the checks of a tier.
     Tier(Tier),
+    /// In the sandbox with the checks of a tier, in verified code of LLVM.
+    Verified(Tier),
     /// In the sandbox with wasmtime's checks in place of weir's.
     Wasmtime(WasmtimeCheck),
     /// Natively by clang, -O3.
@@ -37,6 +39,8 @@ const THIS_PROCESSOR: Build = Build { this_processor: true, ..PLAIN };
 const ONE_UNIT: Build = Build { one_unit: true, ..PLAIN };
 const NAIVE: Build = Build { naive_find: true, ..PLAIN };
 const PROVED: BuildKind = BuildKind::Tier(Tier::Proved);
+const VERIFIED: BuildKind = BuildKind::Verified(Tier::Proved);
+const VERIFIED_METERED: BuildKind = BuildKind::Verified(Tier::Metered);
 
 impl BuildKind {
     /// All kinds for a module of this class, with the available compilers.
@@ -45,6 +49,7 @@ impl BuildKind {
         all.extend(Tier::ALL.iter().map(|tier| Self::Tier(*tier)));
         all.extend([Self::Wasmtime(WasmtimeCheck::Fuel), Self::Wasmtime(WasmtimeCheck::Epochs)]);
         if clang {
+            all.extend([VERIFIED, VERIFIED_METERED]);
             all.extend([Self::Clang(PLAIN), Self::Clang(THIS_PROCESSOR), Self::Clang(ONE_UNIT)]);
         }
         if gcc {
@@ -71,6 +76,9 @@ impl BuildKind {
         match self {
             Self::Sandbox => "sandbox",
             Self::Tier(tier) => tier.name(),
+            Self::Verified(Tier::Proved) => "verified, proved",
+            Self::Verified(Tier::Supervised) => "verified, supervised",
+            Self::Verified(Tier::Metered) => "verified, metered",
             Self::Wasmtime(WasmtimeCheck::Fuel) => "wasmtime fuel",
             Self::Wasmtime(WasmtimeCheck::Epochs) => "wasmtime epochs",
             Self::Clang(Build { naive_find: true, .. }) => "clang, byte loop",
@@ -103,22 +111,26 @@ impl<'a> Builder<'a> {
     /// Starts engines without a cache, and finds the C compilers.
     pub fn open(packets: &'a Packets) -> Result<Self, LabError> {
         let engine = |kind: BuildKind| {
+            let back_end =
+                if matches!(kind, BuildKind::Verified(_)) { BackEnd::Llvm } else { BackEnd::Cranelift };
             let (check_mode, wasmtime_check) = match kind {
-                BuildKind::Tier(tier) => (CheckMode::As(tier), None),
+                BuildKind::Tier(tier) | BuildKind::Verified(tier) => (CheckMode::As(tier), None),
                 BuildKind::Wasmtime(check) => (CheckMode::As(Tier::Proved), Some(check)),
                 _ => (CheckMode::Admitted, None),
             };
-            let options = EngineOptions { check_mode, wasmtime_check, ..EngineOptions::default() };
+            let options = EngineOptions { check_mode, wasmtime_check, back_end, ..EngineOptions::default() };
             Ok::<_, LabError>((kind, Engine::new(options, None)?))
         };
+        let clang = Compiler::clang();
         Ok(Self {
             packets,
             space: Space::map(packets)?,
-            engines: BuildKind::all(Class::Empty, false, false)
+            engines: BuildKind::all(Class::Empty, clang.is_some(), false)
                 .into_iter()
+                .filter(|kind| !matches!(kind, BuildKind::Clang(_)))
                 .map(engine)
                 .collect::<Result<_, _>>()?,
-            clang: Compiler::clang(),
+            clang,
             gcc: Compiler::gcc(),
             clock: Clock::calibrate(),
         })
@@ -143,7 +155,11 @@ impl<'a> Builder<'a> {
                 let missing = || LabError::failed(kind.name(), "no engine was started");
                 let (_, engine) =
                     self.engines.iter().find(|(kind, _)| *kind == sandboxed).ok_or_else(missing)?;
-                Box::new(Sandboxed::start(engine, module, self.packets)?)
+                let sandboxed = Sandboxed::start(engine, module, self.packets)?;
+                match kind {
+                    BuildKind::Verified(_) => Box::new(sandboxed.in_verified_code()?),
+                    _ => Box::new(sandboxed),
+                }
             }
         })
     }
@@ -226,12 +242,14 @@ pub fn tables(
         _ = writeln!(
             text,
             "`{}`, {} packets: {title}; medians of {} rounds.\n\n{}\n\
+             Verified code of LLVM:\n\n{}\n\
              The cost of each kind of check, and its multiple of the cost without checks:\n\n{}\n\
              The output, which was the same in all builds, row by row:\n\n{outputs}",
             paths::display(trace),
             packets_of(batches),
             repetitions.rounds,
             table(&prices),
+            verified_table(&prices),
             check_costs(&prices)
         );
     }
@@ -264,6 +282,55 @@ fn table(prices: &[Price]) -> Table {
             ratio(BuildKind::Gcc(THIS_PROCESSOR)),
             ratio(BuildKind::Clang(ONE_UNIT)),
             ratio(BuildKind::Clang(NAIVE))
+        ));
+    }
+    table
+}
+
+/// The table of verified code against native builds and against Cranelift, in the proved and the metered tier.
+fn verified_table(prices: &[Price]) -> Table {
+    let mut table = Table::new(
+        "module | proved, ns (quartiles) | ÷ clang -O3 (quartiles) | metered ÷ clang -O3 (quartiles) | ÷ clang -O3, loop and module in one | ÷ Cranelift, proved (quartiles)",
+    );
+    let mut logarithms = [0.0; 4];
+    let mut counted = 0.0;
+    for price in prices {
+        let ratio = |kind, base| price.ratio(kind, base).map(|ratio| ratio.quartiles());
+        let ratios = [
+            ratio(VERIFIED, BuildKind::Clang(PLAIN)),
+            ratio(VERIFIED_METERED, BuildKind::Clang(PLAIN)),
+            ratio(VERIFIED, BuildKind::Clang(ONE_UNIT)),
+            ratio(VERIFIED, PROVED),
+        ];
+        let (Some(nanos), [Some(clang), Some(metered), Some(one_unit), Some(cranelift)]) =
+            (price.nanos(VERIFIED).map(|nanos| nanos.quartiles()), &ratios)
+        else {
+            continue;
+        };
+        table.row(format_args!(
+            "{} | {:.2} ({}) | **{:.2}** ({}) | {:.2} ({}) | {:.2} | {:.2} ({})",
+            price.module.name,
+            nanos.median,
+            nanos.spread(2),
+            clang.median,
+            clang.spread(2),
+            metered.median,
+            metered.spread(2),
+            one_unit.median,
+            cranelift.median,
+            cranelift.spread(2)
+        ));
+        if price.module.class != Class::Empty {
+            counted += 1.0;
+            for (sum, ratio) in logarithms.iter_mut().zip([clang, metered, one_unit, cranelift]) {
+                *sum += ratio.median.ln();
+            }
+        }
+    }
+    if counted > 0.0 {
+        let [clang, metered, one_unit, cranelift] = logarithms.map(|sum| (sum / counted).exp());
+        table.row(format_args!(
+            "geometric mean without `empty` | | **{clang:.2}** | {metered:.2} | {one_unit:.2} | {cranelift:.2}"
         ));
     }
     table

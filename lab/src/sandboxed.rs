@@ -15,6 +15,8 @@ use weir_units::{Bytes, Timestamp};
 pub struct Sandboxed {
     instance: Instance,
     published: Arc<Published>,
+    /// The reason why the module does not run in verified code of LLVM, if it does not.
+    why_not_llvm: Option<String>,
 }
 
 /// The tables that the module has published since they were last taken: index in the manifest, and contents.
@@ -49,10 +51,24 @@ impl Sandboxed {
         let pinned =
             || Pinned { guard: Box::new(()), pieces: 0..0, piece_size: Bytes(0), pieces_max: u32::MAX };
         instance.set_packet_pinner(Some(Box::new(move |_, _| Ok(pinned())))).map_err(mapping_failed)?;
-        let this = Self { instance, published };
+        let why_not_llvm = program.why_not_llvm().map(str::to_owned);
+        let this = Self { instance, published, why_not_llvm };
         match this.fault() {
             Some(fault) => Err(LabError::failed(&module.name, fault)),
             None => Ok(this),
+        }
+    }
+}
+
+impl Sandboxed {
+    /// Returns the instance, which must run in verified code of LLVM.
+    ///
+    /// # Errors
+    /// The module runs in Cranelift's code.
+    pub fn in_verified_code(self) -> Result<Self, LabError> {
+        match self.why_not_llvm {
+            None => Ok(self),
+            Some(why) => Err(LabError::failed("verified code", why)),
         }
     }
 }

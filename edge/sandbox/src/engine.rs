@@ -4,6 +4,7 @@
 use crate::load::cache::{Cache, KeyHasher};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
+use crate::load::native::NativeModule;
 use crate::load::rewrite::{self, Checks, RewriteTask};
 use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
@@ -34,9 +35,24 @@ pub struct EngineOptions {
     /// Limits of the compiler child. The program must answer the argument `compile` with [`crate::compile_child`].
     /// With `None`, modules are compiled in this process without a time limit: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
+    /// The compiler of modules whose calls run to completion.
+    pub back_end: BackEnd,
     /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. No effect
     /// together with [`compile_in_child`](Self::compile_in_child), because the compiler child does not apply them.
     pub wasmtime_check: Option<WasmtimeCheck>,
+}
+
+/// The compiler of the code that runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackEnd {
+    /// Cranelift, whose code is trusted.
+    #[default]
+    Cranelift,
+    /// LLVM: clang 19, whose code is verified before it runs. A module that cannot be compiled so, or whose code is rejected,
+    /// runs in Cranelift's code. So do modules with suspendable calls.
+    ///
+    /// clang runs with all rights of this process, and without a limit of time. So this is only for measurements and tests.
+    Llvm,
 }
 
 /// wasmtime's own checks for arbitrary modules, for comparison with the checks of weir.
@@ -54,6 +70,7 @@ impl Default for EngineOptions {
             call_limit: Duration::from_millis(200),
             check_mode: CheckMode::Admitted,
             compile_in_child: None,
+            back_end: BackEnd::Cranelift,
             wasmtime_check: None,
         }
     }
@@ -267,7 +284,12 @@ impl Engine {
                 code
             }
         };
-        Ok(CompiledModule { code, checks, indices, from_cache })
+        let native = match self.options.back_end {
+            BackEnd::Cranelift => Err("the engine uses Cranelift".to_owned()),
+            BackEnd::Llvm if checks.has_suspendable_calls() => Err("its calls can be suspended".to_owned()),
+            BackEnd::Llvm => NativeModule::compile(&bytes).map(Arc::new).map_err(|error| error.to_string()),
+        };
+        Ok(CompiledModule { code, native, checks, indices, from_cache })
     }
 
     /// Prepares a compiled module for instantiation.
@@ -281,7 +303,7 @@ impl Engine {
         admitted: Admitted,
         compiled: CompiledModule,
     ) -> Result<LoadedModule, LoadError> {
-        let CompiledModule { code, checks, indices, from_cache } = compiled;
+        let CompiledModule { code, native, checks, indices, from_cache } = compiled;
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
         // SAFETY: by this function's contract.
@@ -290,6 +312,7 @@ impl Engine {
         let (code_map, strike_counter) = (Arc::new(CodeMap::new(&module)), Arc::default());
         Ok(LoadedModule {
             instance_pre,
+            native,
             admitted: Arc::new(admitted),
             checks,
             indices,
@@ -392,6 +415,8 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIn
 /// A module's compiled code, and the facts that are needed to run it.
 pub(crate) struct CompiledModule {
     pub(crate) code: Vec<u8>,
+    /// The verified machine code, or the reason why there is none.
+    pub(crate) native: Result<Arc<NativeModule>, String>,
     pub(crate) checks: Checks,
     pub(crate) indices: FunctionIndices,
     pub(crate) from_cache: bool,
@@ -401,6 +426,8 @@ pub(crate) struct CompiledModule {
 #[derive(Clone)]
 pub struct LoadedModule {
     pub(crate) instance_pre: InstancePre<HostState>,
+    /// The verified machine code, in which the module runs, or the reason why there is none.
+    pub(crate) native: Result<Arc<NativeModule>, String>,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
     pub(crate) indices: FunctionIndices,
@@ -433,6 +460,16 @@ impl LoadedModule {
     /// Returns true if the module's calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
         self.checks.has_suspendable_calls()
+    }
+
+    /// Returns the compiler of the code in which the module runs.
+    pub fn back_end(&self) -> BackEnd {
+        if self.native.is_ok() { BackEnd::Llvm } else { BackEnd::Cranelift }
+    }
+
+    /// Returns the reason why the module does not run in verified code of LLVM; `None` if it does.
+    pub fn why_not_llvm(&self) -> Option<&str> {
+        self.native.as_ref().err().map(String::as_str)
     }
 
     /// Returns whether the code came from the cache.

@@ -17,7 +17,9 @@ mod process;
 mod run;
 mod watchdog;
 
-pub use engine::{CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child};
+pub use engine::{
+    BackEnd, CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
+};
 pub use load::cache::{Cache, CacheError, user_folder};
 pub use load::compile::{CompileError, CompileLimits};
 pub use process::remote::{RemoteInstance, SANDBOX_ARGUMENT, SandboxProcessError, sandbox_child};

@@ -14,7 +14,7 @@ const TIERS: [CheckMode; 3] =
     [CheckMode::As(Tier::Proved), CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered)];
 
 fn engine_of(mode: CheckMode) -> Engine {
-    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
+    Engine::new(EngineOptions { check_mode: mode, ..options() }, None).unwrap()
 }
 
 /// Packets whose bytes are all different from their neighbours.

@@ -317,7 +317,7 @@ const CLIENT_HELLO: &str = "060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40b
 #[test]
 fn the_functions_together_open_the_packets_of_rfc_9001_in_every_tier() {
     for tier in Tier::ALL {
-        let options = EngineOptions { check_mode: CheckMode::As(*tier), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::As(*tier), ..options() };
         opens_the_packets_of_rfc_9001(&Engine::new(options, None).unwrap());
     }
 }
@@ -487,7 +487,7 @@ fn a_call_is_charged_for_all_bytes_that_it_processes() {
     for (most, kind) in
         [(price - 1, FaultKind::Limit), (price + 1_000, FaultKind::WildPointer { function: "hmac" })]
     {
-        let options = EngineOptions { check_mode: CheckMode::Exact(most), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::Exact(most), ..options() };
         let mut instance = started(&Engine::new(options, None).unwrap(), &body);
         instance.run(all());
         assert_eq!((instance.counters().lost, instance.incidents()[0].fault.kind), (1, kind));

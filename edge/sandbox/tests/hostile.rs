@@ -498,7 +498,7 @@ fn long_straight_line_code_is_ended_in_its_packet() {
 #[test]
 fn compiling_patterns_is_bounded_in_time_and_number() {
     // The test is about its fuel, not about the watchdog's limit of the other tests.
-    let options = EngineOptions { call_limit: Duration::from_secs(60), ..EngineOptions::default() };
+    let options = EngineOptions { call_limit: Duration::from_secs(60), ..options() };
     let engine = Engine::new(options, None).unwrap();
     // 64 KiB of one letter, without regard to case, many times: compiled in the time that a start has, until there
     // are enough.
@@ -618,7 +618,7 @@ fn the_cache_is_used_only_if_no_other_user_can_write_it() {
     let folder = std::env::temp_dir().join(format!("weir-cache-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     let load = |body: &str| -> Result<bool, LoadError> {
-        let engine = Engine::new(EngineOptions::default(), Some(Cache::open(&folder).unwrap()))?;
+        let engine = Engine::new(options(), Some(Cache::open(&folder).unwrap()))?;
         let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap();
         Ok(engine.load(admitted)?.is_from_cache())
     };

@@ -5,6 +5,7 @@ mod crypto;
 mod hostile;
 mod keeping;
 mod modules;
+mod native;
 mod oracle;
 mod reading;
 mod sending;

@@ -272,7 +272,7 @@ fn digested() -> (Packets, Vec<Vec<u8>>) {
 fn digests_are_those_of_the_standards_in_every_tier() {
     let (packets, wanted) = digested();
     for tier in Tier::ALL {
-        let options = EngineOptions { check_mode: CheckMode::As(*tier), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::As(*tier), ..options() };
         let engine = Engine::new(options, None).unwrap();
         for is_suspendable in [false, true] {
             let admitted = Admitted::admit(bytes(&wat(DIGESTING), MANIFEST), &[]).unwrap();
@@ -329,7 +329,7 @@ fn a_digest_is_charged_before_any_byte_is_read() {
     let price = u64::from(price.call) + 60_000 * u64::from(price.per_byte);
     // The rest of the packet costs less than this.
     for (most, lost) in [(price - 1, 1), (price + 1_000, 0)] {
-        let options = EngineOptions { check_mode: CheckMode::Exact(most), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::Exact(most), ..options() };
         let engine = Engine::new(options, None).unwrap();
         let mut instance = started(&engine, &body);
         instance.run(all());

@@ -5,6 +5,7 @@ use crate::oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
 use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
+use crate::support::options;
 use weir_bounds::{EntryPoint, Linear};
 use weir_sandbox::{CheckMode, Engine, EngineOptions, Instance};
 use {
@@ -16,7 +17,7 @@ use {
 const FUEL: u64 = 4_000_000;
 
 fn engine(mode: CheckMode) -> Engine {
-    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
+    Engine::new(EngineOptions { check_mode: mode, ..options() }, None).unwrap()
 }
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {

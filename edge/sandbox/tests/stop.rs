@@ -1,5 +1,6 @@
 //! The stop of a module in parts: `weir_stop`, and `weir_rest` for the records that are too many for one call.
 
+use crate::support::options;
 use crate::support::{MANIFEST, bytes, engine, started, values, wat};
 use std::time::Duration;
 use weir_abi::limit;
@@ -104,7 +105,7 @@ fn an_aborted_stop_is_not_called_again() {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Metered),
         call_limit: Duration::from_secs(60),
-        ..EngineOptions::default()
+        ..options()
     };
     let engine = Engine::new(options, None).unwrap();
     let profile = Profile {

@@ -1,5 +1,6 @@
 //! TCP streams for modules: events, verdicts, faults, limits, suspension and memory.
 
+use crate::support::options;
 use crate::support::{MANIFEST, Packets, all, bytes, engine, wat};
 use std::time::Duration;
 use weir_abi::lost;
@@ -483,7 +484,7 @@ fn suspended_calls_have_the_same_events_records_and_counters() {
             let options = EngineOptions {
                 check_mode: CheckMode::As(tier),
                 call_limit: Duration::from_secs(60),
-                ..EngineOptions::default()
+                ..options()
             };
             let engine = Engine::new(options, None).unwrap();
             let body = stream(&act) + &packet;
@@ -535,7 +536,7 @@ fn an_aborted_sweep_gives_its_events_to_no_packet() {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Metered),
         call_limit: Duration::from_secs(60),
-        ..EngineOptions::default()
+        ..options()
     };
     let engine = Engine::new(options, None).unwrap();
     let trips = "(local.set $n (i32.const 0))

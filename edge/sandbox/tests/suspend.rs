@@ -1,6 +1,7 @@
 //! Calls that are suspended and resumed have the same effects as calls that are not.
 
 use crate::oracle::generate::{self, loops};
+use crate::support::options;
 use crate::support::{MANIFEST, Packets, all, alone, at_packet, bytes, emitting, values, wat};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -49,11 +50,7 @@ fn admitted(bytes: Vec<u8>, tier: Tier) -> Option<Admitted> {
 /// An engine that runs every module as in this tier. Its time limit does not matter.
 fn engine(tier: Tier) -> Engine {
     let call_limit = Duration::from_secs(60);
-    Engine::new(
-        EngineOptions { check_mode: CheckMode::As(tier), call_limit, ..EngineOptions::default() },
-        None,
-    )
-    .unwrap()
+    Engine::new(EngineOptions { check_mode: CheckMode::As(tier), call_limit, ..options() }, None).unwrap()
 }
 
 fn loaded(engine: &Engine, body: &str) -> LoadedModule {
@@ -81,7 +78,7 @@ fn exact() -> Engine {
         EngineOptions {
             check_mode: CheckMode::Exact(EXACT),
             call_limit: Duration::from_secs(60),
-            ..EngineOptions::default()
+            ..options()
         },
         None,
     )
@@ -400,7 +397,7 @@ const SWEEP: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i3
 
 #[test]
 fn a_long_proved_tick_can_be_suspended_with_the_same_result() {
-    let engine = Engine::new(EngineOptions::default(), None).unwrap();
+    let engine = Engine::new(options(), None).unwrap();
     let long = Profile { tick: Nanos(100_000_000), ..profile(Tier::Proved) };
     let terms = CalibratedProfile { profile: long, ..CalibratedProfile::default() };
     let admitted = || Admitted::admit_by(bytes(&wat(SWEEP), MANIFEST), &[], &terms).unwrap();
@@ -426,7 +423,7 @@ fn an_endless_proved_call_is_interrupted_though_it_is_suspended() {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Proved),
         call_limit: Duration::from_millis(2),
-        ..EngineOptions::default()
+        ..options()
     };
     let engine = Engine::new(options, None).unwrap();
     let little = Nanos(1_000);
@@ -444,7 +441,7 @@ fn an_endless_proved_call_is_interrupted_though_it_is_suspended() {
 #[test]
 fn a_call_that_takes_too_long_in_slices_is_aborted_and_later_packets_get_slices() {
     let call_limit = Duration::from_millis(2);
-    let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None).unwrap();
+    let engine = Engine::new(EngineOptions { call_limit, ..options() }, None).unwrap();
     let profile = Profile { packet: Nanos(1 << 40), ..profile(Tier::Metered) };
     let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let body = at_packet(20, "(loop (br 0))");
@@ -464,7 +461,7 @@ fn a_call_that_takes_too_long_in_slices_is_aborted_and_later_packets_get_slices(
 
 #[test]
 fn time_during_suspension_is_not_counted() {
-    let options = EngineOptions { call_limit: Duration::from_millis(30), ..EngineOptions::default() };
+    let options = EngineOptions { call_limit: Duration::from_millis(30), ..options() };
     let engine = Engine::new(options, None).unwrap();
     let body = format!("(data (i32.const 128) \"\\00\\04\")\n{}", emitter(SOME_TRIPS));
     let mut instance = started(&engine, &body);

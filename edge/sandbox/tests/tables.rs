@@ -1,6 +1,7 @@
 //! Named tables: what a module sees of the tables that it reads, and what it can do by publishing; honest and
 //! hostile.
 
+use crate::support::options;
 use crate::support::{MANIFEST, Packets, all, alone, bytes, emitting, engine, values, wat};
 use std::sync::{Arc, Mutex};
 use weir_abi::{TABLES_BASE, code, limit, table};
@@ -315,11 +316,8 @@ fn publishing_in_each_packet_is_charged_by_its_length() {
     };
     let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let admitted = Admitted::admit_by(bytes(&text, &manifest), &[], &terms).unwrap();
-    let engine = Engine::new(
-        EngineOptions { check_mode: CheckMode::As(Tier::Metered), ..EngineOptions::default() },
-        None,
-    )
-    .unwrap();
+    let engine =
+        Engine::new(EngineOptions { check_mode: CheckMode::As(Tier::Metered), ..options() }, None).unwrap();
     let kept = Arc::new(Kept::default());
     let publisher: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
     let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };

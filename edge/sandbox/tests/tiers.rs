@@ -31,7 +31,7 @@ fn start(engine: &Engine, body: &str, profile: Profile) -> Instance {
 
 /// An engine for another check mode than that of the admission.
 fn engine_as(mode: CheckMode) -> Engine {
-    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
+    Engine::new(EngineOptions { check_mode: mode, ..options() }, None).unwrap()
 }
 
 /// The emitted records: position in the block, and value.
@@ -348,7 +348,7 @@ fn the_host_can_end_a_supervised_module_at_a_poll_point() {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Supervised),
         call_limit: std::time::Duration::from_millis(30),
-        ..EngineOptions::default()
+        ..options()
     };
     let engine = Engine::new(options, None).unwrap();
     for act in

@@ -14,7 +14,7 @@ fn engine() -> Engine {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Proved),
         call_limit: Duration::from_millis(10),
-        ..EngineOptions::default()
+        ..options()
     };
     Engine::new(options, None).unwrap()
 }

@@ -5,5 +5,6 @@ pub(crate) mod cache;
 pub(crate) mod compile;
 pub(crate) mod copy;
 pub(crate) mod meter;
+pub(crate) mod native;
 pub(crate) mod rewrite;
 pub(crate) mod writer;

@@ -4,7 +4,6 @@ use crate::run::cipher::{self, CipherInput, CipherLengths, CipherWork};
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{GuestMemory, guest_memory};
 use crate::run::host::HostState;
-use wasmtime::Caller;
 use weir_abi::code;
 use weir_abi::crypto::{BYTES, CryptoRequest, REQUEST_BYTES, key};
 use weir_abi::host::HostFunction;
@@ -18,7 +17,7 @@ use weir_abi::host::HostFunction;
 /// # Errors
 /// As [`guest_memory`] and [`GuestMemory::bytes`], for each address of the request.
 pub(crate) fn run_cipher(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     function: HostFunction,
     request: u32,
     len: u32,
@@ -26,7 +25,7 @@ pub(crate) fn run_cipher(
     if len > BYTES {
         return Ok(code::RANGE);
     }
-    let mut guest = guest_memory(caller, function)?;
+    let mut guest = guest_memory(host, function)?;
     let size = u32::try_from(REQUEST_BYTES).unwrap_or(u32::MAX);
     // The request is copied: what was checked cannot change.
     let request =

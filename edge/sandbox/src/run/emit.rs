@@ -4,20 +4,19 @@ use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{GuestMemory, guest_memory};
 use crate::run::host::{HostState, order_of};
 use std::sync::Arc;
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::RecordOrder;
 
 /// The host function `emit`.
 pub(crate) fn emit(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     stream: u32,
     row: u32,
     len: u32,
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Emit)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Emit)?.for_packet(current);
     let order = order_of(guest.host.phase, current);
     let (Some(declared), Ok(number)) =
         (guest.host.admitted.manifest().streams.get(stream as usize), u16::try_from(stream))

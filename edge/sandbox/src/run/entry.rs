@@ -1,44 +1,223 @@
-//! Finds the exports of a rewritten module that call its entry points.
+//! Finds the exports of a rewritten module that the host uses: entry points and the loader's globals.
 
-use crate::load::rewrite::export_name;
+use crate::load::native::NativeModule;
+use crate::load::rewrite::{self, Checks, export_name};
+use crate::run::event::EventHandlers;
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
-use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
+use crate::run::native::NativeInstance;
+use crate::run::slice::CallCounter;
+use wasmtime::{
+    AsContextMut, Func, Global, Instance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults,
+};
 use weir_abi::entry::EntryResult;
-use weir_admission::ModuleInfo;
+use weir_abi::{export, host};
+use weir_admission::{Admitted, EntryKind, ModuleInfo};
 use weir_bounds::EntryPoint;
+
+/// The exports of an instance, in the code that Cranelift has compiled and in machine code.
+pub(crate) struct Exports<'a> {
+    pub(crate) instance: Instance,
+    pub(crate) store: &'a mut Store<HostState>,
+    pub(crate) native: Option<&'a NativeModule>,
+}
+
+/// A function of the module that the host calls.
+pub(crate) struct EntryFunction<P, R> {
+    pub(crate) compiled: TypedFunc<P, R>,
+    /// The index in the machine code.
+    pub(crate) native: Option<u32>,
+}
+
+// Derived, it would ask the same of the parameters.
+impl<P, R> Clone for EntryFunction<P, R> {
+    fn clone(&self) -> Self {
+        Self { compiled: self.compiled.clone(), native: self.native }
+    }
+}
+
+/// A function of the module whose type is known only at run time.
+#[derive(Clone, Copy)]
+pub(crate) struct UntypedFunction {
+    pub(crate) compiled: Func,
+    /// The index in the machine code.
+    pub(crate) native: Option<u32>,
+}
+
+/// A global of the loader, of type i64.
+#[derive(Clone, Copy)]
+pub(crate) struct LoaderGlobal {
+    pub(crate) compiled: Global,
+    /// The place below the memory for machine code.
+    below: Option<u32>,
+}
+
+impl LoaderGlobal {
+    /// Returns the value.
+    pub(crate) fn get(self, store: impl AsContextMut, native: Option<&NativeInstance>) -> i64 {
+        match (self.below, native) {
+            (Some(below), Some(native)) => native.get_global(below),
+            _ => self.compiled.get(store).i64().unwrap_or(0),
+        }
+    }
+
+    /// Sets the value.
+    pub(crate) fn set(self, store: impl AsContextMut, native: Option<&mut NativeInstance>, value: i64) {
+        match (self.below, native) {
+            (Some(below), Some(native)) => native.set_global(below, value),
+            // Setting the global cannot fail, because it is mutable and of the value's type.
+            _ => _ = self.compiled.set(store, Val::I64(value)),
+        }
+    }
+}
+
+impl Exports<'_> {
+    /// Returns an exported function.
+    pub(crate) fn function<P: WasmParams, R: WasmResults>(
+        &mut self,
+        name: &str,
+    ) -> wasmtime::Result<EntryFunction<P, R>> {
+        let compiled = self.instance.get_typed_func(&mut *self.store, name)?;
+        Ok(EntryFunction { compiled, native: self.native.and_then(|native| native.function(name)) })
+    }
+
+    /// Returns an exported function of any type.
+    pub(crate) fn untyped_function(&mut self, name: &str) -> wasmtime::Result<UntypedFunction> {
+        let compiled = self.instance.get_func(&mut *self.store, name).ok_or_else(|| missing(name))?;
+        Ok(UntypedFunction { compiled, native: self.native.and_then(|native| native.function(name)) })
+    }
+
+    /// Returns an exported global.
+    pub(crate) fn global(&mut self, name: &str) -> wasmtime::Result<LoaderGlobal> {
+        let compiled = self.instance.get_global(&mut *self.store, name).ok_or_else(|| missing(name))?;
+        Ok(LoaderGlobal { compiled, below: self.native.and_then(|native| native.global(name)) })
+    }
+
+    /// Returns the exported function that calls an entry point, or `None` if the module lacks the entry point.
+    pub(crate) fn entry_function<P: WasmParams, R: WasmResults>(
+        &mut self,
+        facts: &ModuleInfo,
+        entry: EntryPoint,
+    ) -> wasmtime::Result<Option<EntryFunction<P, R>>> {
+        facts.entries.has(entry).then(|| self.function(&export_name(entry))).transpose()
+    }
+}
+
+fn missing(name: &str) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"))
+}
+
+/// The exports of a module's WebAssembly instance that the host uses.
+pub(crate) struct Wasm {
+    pub(crate) memory: Memory,
+    /// The functions that are called before the first packet, in order.
+    pub(crate) starts: Vec<StartFunction>,
+    pub(crate) run: EntryFunction<(i32, i64), i64>,
+    pub(crate) tick: Option<EntryFunction<(i64, i64), ()>>,
+    pub(crate) stop: Option<EntryFunction<i64, ()>>,
+    /// `weir_rest`.
+    pub(crate) rest: Option<EntryFunction<i64, i32>>,
+    pub(crate) lost: Option<EntryFunction<i32, ()>>,
+    /// The loop over events of TCP streams without a packet.
+    pub(crate) events: Option<EntryFunction<(i32, i64), i64>>,
+    pub(crate) event_handlers: EventHandlers,
+    /// The meter's counter, if the module is charged.
+    pub(crate) fuel: Option<LoaderGlobal>,
+    /// The counter of suspendable calls.
+    pub(crate) counter: Option<CallCounter>,
+    /// The mask of remaining packets.
+    pub(crate) remaining: LoaderGlobal,
+    /// The mask of packets to drop.
+    pub(crate) drops: LoaderGlobal,
+    /// The pointer of the module's shadow stack.
+    pub(crate) stack: Option<ShadowStack>,
+    /// True if the module has a packet function, and false if it has a batch function.
+    pub(crate) has_packet_function: bool,
+    /// The mask of packets that may have events of TCP streams, if the module follows streams.
+    pub(crate) event_mask: Option<LoaderGlobal>,
+    /// True if the module gets no packets, but only events of TCP streams.
+    pub(crate) has_only_events: bool,
+}
+
+/// The pointer of a module's shadow stack.
+#[derive(Clone, Copy)]
+pub(crate) struct ShadowStack {
+    pub(crate) global: Global,
+    /// The place of the global for machine code.
+    pub(crate) below: Option<u32>,
+    /// The pointer's value for an empty stack.
+    pub(crate) empty: Val,
+}
+
+impl Wasm {
+    pub(crate) fn find_exports(
+        mut exports: Exports<'_>,
+        admitted: &Admitted,
+        checks: Checks,
+    ) -> wasmtime::Result<Self> {
+        let facts = admitted.info();
+        let memory = exports
+            .instance
+            .get_memory(&mut *exports.store, export::MEMORY)
+            .ok_or_else(|| missing(export::MEMORY))?;
+        let remaining = exports.global(rewrite::REMAINING)?;
+        let drops = exports.global(rewrite::DROPS)?;
+        let event_mask = facts.stream_function.map(|_| exports.global(rewrite::EVENT_MASK)).transpose()?;
+        let fuel = checks.is_charged().then(|| exports.global(rewrite::FUEL)).transpose()?;
+        let stack = match facts.stack_pointer {
+            None => None,
+            Some(_) => {
+                let global = exports.global(rewrite::STACK_POINTER)?.compiled;
+                let below = exports.native.and_then(|native| native.global(rewrite::STACK_POINTER));
+                Some(ShadowStack { global, below, empty: global.get(&mut *exports.store) })
+            }
+        };
+        let counter = checks
+            .has_suspendable_calls()
+            .then(|| CallCounter::find(exports.instance, &mut *exports.store, checks))
+            .transpose()?;
+        let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
+        let starts =
+            starts.map(|entry| StartFunction::find(&mut exports, entry)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            memory,
+            starts,
+            run: exports.function(rewrite::RUN)?,
+            tick: exports.entry_function(facts, EntryPoint::Tick)?,
+            stop: exports.entry_function(facts, EntryPoint::Stop)?,
+            rest: exports.entry_function(facts, EntryPoint::Rest)?,
+            lost: exports.entry_function(facts, EntryPoint::Lost)?,
+            events: facts.stream_function.map(|_| exports.function(rewrite::RUN_EVENTS)).transpose()?,
+            event_handlers: EventHandlers::find(&mut exports, facts)?,
+            fuel,
+            counter,
+            remaining,
+            drops,
+            stack,
+            has_packet_function: facts.entry() != EntryKind::Batch,
+            event_mask,
+            has_only_events: facts.entry() == EntryKind::Stream,
+        })
+    }
+}
 
 /// A function of the module that is called before the first packet.
 #[derive(Clone)]
 pub(crate) enum StartFunction {
     /// A function without a result, such as `_initialize`.
-    Constructor(TypedFunc<(), ()>),
+    Constructor(EntryFunction<(), ()>),
     /// `weir_start`, which returns 0, or a code of the module's own if the module does not want to run.
-    Start(TypedFunc<(), i32>),
+    Start(EntryFunction<(), i32>),
 }
 
 impl StartFunction {
-    pub(crate) fn find(
-        instance: Instance,
-        store: &mut Store<HostState>,
-        entry: EntryPoint,
-    ) -> wasmtime::Result<Self> {
+    pub(crate) fn find(exports: &mut Exports<'_>, entry: EntryPoint) -> wasmtime::Result<Self> {
         let name = export_name(entry);
         Ok(match entry.definition().result {
-            EntryResult::Consent => Self::Start(instance.get_typed_func(store, &name)?),
-            _ => Self::Constructor(instance.get_typed_func(store, &name)?),
+            EntryResult::Consent => Self::Start(exports.function(&name)?),
+            _ => Self::Constructor(exports.function(&name)?),
         })
     }
-}
-
-/// Returns the exported function that calls an entry point, or `None` if the module lacks the entry point.
-pub(crate) fn entry_function<P: WasmParams, R: WasmResults>(
-    instance: Instance,
-    store: &mut Store<HostState>,
-    facts: &ModuleInfo,
-    entry: EntryPoint,
-) -> wasmtime::Result<Option<TypedFunc<P, R>>> {
-    facts.entries.has(entry).then(|| instance.get_typed_func(store, &export_name(entry))).transpose()
 }
 
 /// Checks the result of `weir_start`: 0 means that the module runs.

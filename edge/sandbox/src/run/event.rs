@@ -2,13 +2,14 @@
 //! between two calls for packets, as a separate call with its own allowance.
 
 use crate::load::rewrite::export_name;
+use crate::run::entry::{Exports, UntypedFunction};
 use crate::run::host::HostState;
 use crate::run::instance::Instance;
 use crate::run::rights::WriteRights;
 use crate::run::suspend::Call;
 use crate::run::table::{TablePublisher, TableVersion};
 use std::sync::Arc;
-use wasmtime::{Func, Instance as WasmInstance, Store, Val};
+use wasmtime::Val;
 use weir_abi::entry::{self, EntryType};
 use weir_abi::host::ValueType;
 use weir_bounds::EntryPoint;
@@ -135,29 +136,22 @@ fn argument_value(ty: ValueType, number: u64) -> Val {
 }
 
 /// The module's functions that handle events, by entry point.
-pub(crate) struct EventHandlers([Option<Func>; entry::COUNT]);
+pub(crate) struct EventHandlers([Option<UntypedFunction>; entry::COUNT]);
 
 impl EventHandlers {
-    pub(crate) fn find(
-        instance: WasmInstance,
-        store: &mut Store<HostState>,
-        facts: &ModuleInfo,
-    ) -> wasmtime::Result<Self> {
+    pub(crate) fn find(exports: &mut Exports<'_>, facts: &ModuleInfo) -> wasmtime::Result<Self> {
         let mut functions = [None; entry::COUNT];
         for entry in facts
             .entries
             .iter()
             .filter(|entry| ModuleEvent::from_arguments(*entry, [0; ARGUMENTS_MAX]).is_some())
         {
-            let name = export_name(entry);
-            let missing = || wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
-            let function = instance.get_func(&mut *store, &name).ok_or_else(missing)?;
-            functions[entry as usize] = Some(function);
+            functions[entry as usize] = Some(exports.untyped_function(&export_name(entry))?);
         }
         Ok(Self(functions))
     }
 
-    pub(crate) fn function_for(&self, event: ModuleEvent) -> Option<Func> {
+    pub(crate) fn function_for(&self, event: ModuleEvent) -> Option<UntypedFunction> {
         self.0[event.entry() as usize]
     }
 

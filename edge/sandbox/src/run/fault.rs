@@ -1,6 +1,7 @@
 //! Faults: the reasons why calls are aborted, and the functions of the module in which they happen.
 
 use crate::run::interrupt::CodeMap;
+use crate::run::native::NativeFault;
 
 /// The reason why a call was aborted. The cause is the module, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
@@ -113,6 +114,11 @@ impl CallFault {
             let function =
                 code.function_at(*at).map(|(index, name)| display_name(index, name.as_deref(), indices));
             return Self { kind: FaultKind::TimeOverrun, function, offset: None };
+        }
+        if let Some(NativeFault { kind, function, .. }) = error.downcast_ref() {
+            let function = function.as_ref();
+            let function = function.map(|(index, name)| display_name(*index, name.as_deref(), indices));
+            return Self { kind: *kind, function, offset: None };
         }
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
             use wasmtime::Trap;

@@ -5,7 +5,6 @@ use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, Descriptor, limit};
 use weir_os::memory::copy_once;
@@ -83,10 +82,9 @@ pub(crate) struct GuestMemory<'a> {
 /// [`FaultKind::TimeOverrun`] if the watchdog interrupts the call.
 #[inline]
 pub(crate) fn guest_memory<'a>(
-    caller: &'a mut Caller<'_, HostState>,
+    host: &'a mut HostState,
     function: HostFunction,
 ) -> Result<GuestMemory<'a>, FaultKind> {
-    let host = caller.data_mut();
     if host.must_interrupt.load(Ordering::Relaxed) {
         return Err(FaultKind::TimeOverrun);
     }
@@ -355,13 +353,13 @@ pub(crate) fn read_packet(host: &HostState, address: u32, out: &mut [u8]) -> boo
 /// As [`guest_memory`] and [`GuestMemory::bytes`].
 #[inline]
 pub(crate) fn with_bytes<R>(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     function: HostFunction,
     address: u32,
     len: u32,
     act: impl FnOnce(&[u8], &mut HostState) -> R,
 ) -> Result<R, FaultKind> {
-    guest_memory(caller, function)?.bytes(address, len, act)
+    guest_memory(host, function)?.bytes(address, len, act)
 }
 
 /// Copies at most the first `capacity` bytes of `bytes` to `address` in the private memory of the calling module. Returns
@@ -370,12 +368,12 @@ pub(crate) fn with_bytes<R>(
 /// # Errors
 /// [`FaultKind::WildPointer`] if `address..address + capacity` is not inside the private memory.
 pub(crate) fn write_bytes(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     function: HostFunction,
     address: u32,
     capacity: u32,
     bytes: &[u8],
 ) -> Result<usize, FaultKind> {
-    GuestMemory { host: caller.data_mut(), function, current: None }.write(address, capacity, bytes)?;
+    GuestMemory { host, function, current: None }.write(address, capacity, bytes)?;
     Ok(bytes.len())
 }

@@ -229,7 +229,7 @@ impl HostState {
     ///
     /// # Errors
     /// The call must be aborted.
-    fn count_exceeded(&mut self) -> Result<(), FaultKind> {
+    pub(crate) fn count_exceeded(&mut self) -> Result<(), FaultKind> {
         if !self.continues_over_limit {
             return Err(FaultKind::Limit);
         }
@@ -389,173 +389,187 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 
-/// Defines a host function for modules. The last argument `rest` of a function that concerns a packet is the mask of
-/// remaining packets, which the loader appends.
-fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinition) -> wasmtime::Result<()> {
-    type Call<'a> = Caller<'a, HostState>;
-    let (module, name) = (host::MODULE, definition.name);
-    match definition.function {
-        HostFunction::Emit => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, stream: i32, row: i32, len: i32, rest: i64| {
-                let current = current(rest.cast_unsigned());
-                emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len), current)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Patch => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, descriptor: i32, offset: i32, bytes: i32, len: i32, rest: i64| {
-                let bytes = (unsigned(bytes), unsigned(len));
-                let current = current(rest.cast_unsigned());
-                patch(&mut caller, unsigned(descriptor), unsigned(offset), bytes, current)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Send => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, output: i32, bytes: i32, len: i32, rest: i64| {
-                let bytes = (unsigned(bytes), unsigned(len));
-                send(&mut caller, unsigned(output), bytes, current(rest.cast_unsigned()))
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Keep => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, descriptor: i32, rest: i64| {
-                keep(&mut caller, unsigned(descriptor), current(rest.cast_unsigned()))
-                    .map_err(wasmtime::Error::from)
-            })
+/// A type of arguments and results of host functions. Machine code passes each in a register.
+pub(crate) trait Register {
+    fn from_register(register: u64) -> Self;
+    fn to_register(self) -> u64;
+}
+
+impl Register for i32 {
+    fn from_register(register: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the upper half of the register has no meaning")]
+        let low = register as u32;
+        low.cast_signed()
+    }
+
+    fn to_register(self) -> u64 {
+        self.cast_unsigned().into()
+    }
+}
+
+impl Register for i64 {
+    fn from_register(register: u64) -> Self {
+        register.cast_signed()
+    }
+
+    fn to_register(self) -> u64 {
+        self.cast_unsigned()
+    }
+}
+
+impl Register for f64 {
+    fn from_register(register: u64) -> Self {
+        Self::from_bits(register)
+    }
+
+    fn to_register(self) -> u64 {
+        self.to_bits()
+    }
+}
+
+/// No result.
+impl Register for () {
+    fn from_register(_: u64) -> Self {}
+
+    fn to_register(self) -> u64 {
+        0
+    }
+}
+
+/// Makes the two ways to call each host function: `define_one` for modules that Cranelift has compiled, and `call_one` for machine
+/// code.
+macro_rules! host_functions {
+    ($($variant:ident |$host:ident $(, $argument:ident: $type:ty)*| -> $result:ty { $body:expr })*) => {
+        /// Defines a host function for modules.
+        fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinition) -> wasmtime::Result<()> {
+            match definition.function {
+                $(HostFunction::$variant => linker.func_wrap(
+                    host::MODULE,
+                    definition.name,
+                    |mut caller: Caller<'_, HostState>, $($argument: $type),*| -> wasmtime::Result<$result> {
+                        let $host = caller.data_mut();
+                        let result: Result<$result, FaultKind> = $body;
+                        result.map_err(wasmtime::Error::from)
+                    },
+                ),)*
+            }?;
+            Ok(())
         }
-        HostFunction::Release => linker
-            .func_wrap(module, name, |mut caller: Call<'_>, handle: i32| release(caller.data_mut(), handle)),
-        HostFunction::FindCompile => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, list: i32, len: i32, flags: i32| {
-                find_compile(&mut caller, unsigned(list), unsigned(len), flags).map_err(wasmtime::Error::from)
-            })
+
+        /// Calls a host function for machine code, with its arguments in registers. Returns the register of the result.
+        pub(crate) fn call_one(
+            function: HostFunction,
+            host: &mut HostState,
+            registers: &[u64; 6],
+        ) -> Result<u64, FaultKind> {
+            match function {
+                $(HostFunction::$variant => {
+                    let mut registers = registers.iter().copied();
+                    $(let $argument = <$type>::from_register(registers.next().unwrap_or(0));)*
+                    _ = &mut registers;
+                    let $host = host;
+                    let result: Result<$result, FaultKind> = $body;
+                    result.map(Register::to_register)
+                })*
+            }
         }
-        HostFunction::Find => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, handle: i32, bytes: i32, len: i32, rest: i64| {
-                let current = current(rest.cast_unsigned());
-                find(&mut caller, handle, (unsigned(bytes), unsigned(len)), current)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Hash => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, bytes: i32, len: i32, seed: i64, rest: i64| {
-                let current = current(rest.cast_unsigned());
-                hash(&mut caller, (unsigned(bytes), unsigned(len)), seed, current)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Digest => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, algorithm: i32, bytes: i32, len: i32, to: i32, rest: i64| {
-                let bytes = (unsigned(bytes), unsigned(len));
-                let current = current(rest.cast_unsigned());
-                digest(&mut caller, unsigned(algorithm), bytes, unsigned(to), current)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Log => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, level: i32, text: i32, len: i32| {
-                let len = unsigned(len).min(limit::LOG_BYTES);
-                with_bytes(&mut caller, HostFunction::Log, unsigned(text), len, |text, host| {
-                    log(host, level, text)
-                })
-                .map_err(wasmtime::Error::from)
-            })
-        }
-        HostFunction::ParamInt => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
-            let value = caller.data().admitted.values().get(unsigned(index) as usize);
-            value.and_then(ParameterValue::as_int).unwrap_or(0)
-        }),
-        HostFunction::ParamFloat => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
-            let value = caller.data().admitted.values().get(unsigned(index) as usize);
-            value.and_then(ParameterValue::as_float).unwrap_or(0.0)
-        }),
-        HostFunction::ParamBytes => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, index: i32, to: i32, capacity: i32| {
-                param_bytes(&mut caller, unsigned(index), unsigned(to), unsigned(capacity))
-                    .map_err(wasmtime::Error::from)
-            })
-        }
-        HostFunction::Reserve => {
-            linker.func_wrap(module, name, |caller: Call<'_>, bytes: i64| caller.data().reserve(bytes))
-        }
-        HostFunction::Call => linker.func_wrap(
-            module,
-            name,
-            |mut caller: Call<'_>, service: i32, bytes: i32, len: i32, within: i64| {
-                call_service(&mut caller, unsigned(service), (unsigned(bytes), unsigned(len)), within)
-                    .map_err(wasmtime::Error::from)
-            },
-        ),
-        HostFunction::Message => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, to: i32, capacity: i32| {
-                message(&mut caller, unsigned(to), unsigned(capacity)).map_err(wasmtime::Error::from)
-            })
-        }
-        HostFunction::Reply => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, call: i64, bytes: i32, len: i32| {
-                reply(&mut caller, call.cast_unsigned(), (unsigned(bytes), unsigned(len)))
-                    .map_err(wasmtime::Error::from)
-            })
-        }
-        HostFunction::Publish => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, table: i32, bytes: i32, len: i32| {
-                publish(&mut caller, unsigned(table), (unsigned(bytes), unsigned(len)))
-                    .map_err(wasmtime::Error::from)
-            })
-        }
-        function @ (HostFunction::Hmac | HostFunction::Hkdf | HostFunction::AeadOpen) => {
-            linker.func_wrap(module, name, move |mut caller: Call<'_>, request: i32, len: i32| {
-                run_cipher(&mut caller, function, unsigned(request), unsigned(len))
-                    .map_err(wasmtime::Error::from)
-            })
-        }
-        function @ HostFunction::AesBlock => {
-            linker.func_wrap(module, name, move |mut caller: Call<'_>, request: i32| {
-                run_cipher(&mut caller, function, unsigned(request), crypto::BYTES)
-                    .map_err(wasmtime::Error::from)
-            })
-        }
-    }?;
-    Ok(())
+    };
+}
+
+// The last argument `rest` of a function that concerns a packet is the mask of remaining packets, which the loader appends.
+host_functions! {
+    Emit |host, stream: i32, row: i32, len: i32, rest: i64| -> i32 {
+        emit(host, unsigned(stream), unsigned(row), unsigned(len), current(rest.cast_unsigned()))
+    }
+    Patch |host, descriptor: i32, offset: i32, bytes: i32, len: i32, rest: i64| -> i32 {{
+        let bytes = (unsigned(bytes), unsigned(len));
+        patch(host, unsigned(descriptor), unsigned(offset), bytes, current(rest.cast_unsigned()))
+    }}
+    Send |host, output: i32, bytes: i32, len: i32, rest: i64| -> i32 {
+        send(host, unsigned(output), (unsigned(bytes), unsigned(len)), current(rest.cast_unsigned()))
+    }
+    Keep |host, descriptor: i32, rest: i64| -> i32 {
+        keep(host, unsigned(descriptor), current(rest.cast_unsigned()))
+    }
+    Release |host, handle: i32| -> i32 { Ok(release(host, handle)) }
+    FindCompile |host, list: i32, len: i32, flags: i32| -> i32 {
+        find_compile(host, unsigned(list), unsigned(len), flags)
+    }
+    Find |host, handle: i32, bytes: i32, len: i32, rest: i64| -> i64 {
+        find(host, handle, (unsigned(bytes), unsigned(len)), current(rest.cast_unsigned()))
+    }
+    Hash |host, bytes: i32, len: i32, seed: i64, rest: i64| -> i64 {
+        hash(host, (unsigned(bytes), unsigned(len)), seed, current(rest.cast_unsigned()))
+    }
+    Digest |host, algorithm: i32, bytes: i32, len: i32, to: i32, rest: i64| -> i32 {{
+        let bytes = (unsigned(bytes), unsigned(len));
+        digest(host, unsigned(algorithm), bytes, unsigned(to), current(rest.cast_unsigned()))
+    }}
+    Log |host, level: i32, text: i32, len: i32| -> i32 {{
+        let len = unsigned(len).min(limit::LOG_BYTES);
+        with_bytes(host, HostFunction::Log, unsigned(text), len, |text, host| log(host, level, text))
+    }}
+    ParamInt |host, index: i32| -> i64 {{
+        let value = host.admitted.values().get(unsigned(index) as usize);
+        Ok(value.and_then(ParameterValue::as_int).unwrap_or(0))
+    }}
+    ParamFloat |host, index: i32| -> f64 {{
+        let value = host.admitted.values().get(unsigned(index) as usize);
+        Ok(value.and_then(ParameterValue::as_float).unwrap_or(0.0))
+    }}
+    ParamBytes |host, index: i32, to: i32, capacity: i32| -> i32 {
+        param_bytes(host, unsigned(index), unsigned(to), unsigned(capacity))
+    }
+    Reserve |host, bytes: i64| -> i64 { Ok(host.reserve(bytes)) }
+    Call |host, service: i32, bytes: i32, len: i32, within: i64| -> i64 {
+        call_service(host, unsigned(service), (unsigned(bytes), unsigned(len)), within)
+    }
+    Message |host, to: i32, capacity: i32| -> i32 { message(host, unsigned(to), unsigned(capacity)) }
+    Reply |host, call: i64, bytes: i32, len: i32| -> i32 {
+        reply(host, call.cast_unsigned(), (unsigned(bytes), unsigned(len)))
+    }
+    Publish |host, table: i32, bytes: i32, len: i32| -> i32 {
+        publish(host, unsigned(table), (unsigned(bytes), unsigned(len)))
+    }
+    Hmac |host, request: i32, len: i32| -> i32 {
+        run_cipher(host, HostFunction::Hmac, unsigned(request), unsigned(len))
+    }
+    Hkdf |host, request: i32, len: i32| -> i32 {
+        run_cipher(host, HostFunction::Hkdf, unsigned(request), unsigned(len))
+    }
+    AeadOpen |host, request: i32, len: i32| -> i32 {
+        run_cipher(host, HostFunction::AeadOpen, unsigned(request), unsigned(len))
+    }
+    AesBlock |host, request: i32| -> i32 {
+        run_cipher(host, HostFunction::AesBlock, unsigned(request), crypto::BYTES)
+    }
 }
 
 fn hash(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     (bytes, len): (u32, u32),
     seed: i64,
     current: Option<u32>,
 ) -> Result<i64, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Hash)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Hash)?.for_packet(current);
     guest.bytes(bytes, len, |bytes, _| {
         xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
     })
 }
 
 fn find(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     handle: i32,
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i64, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Find)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Find)?.for_packet(current);
     let found = guest.find(unsigned(handle), bytes, len)?;
     Ok(found.map_or(-1, |(pattern, at)| (i64::from(pattern) << 32) | i64::from(at)))
 }
 
 fn digest(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     algorithm: u32,
     bytes: (u32, u32),
     to: u32,
@@ -565,60 +579,55 @@ fn digest(
         return Ok(code::RANGE);
     }
     match algorithm {
-        algorithm::SHA1 => digest_by::<Sha1>(caller, bytes, to, current),
-        algorithm::SHA256 => digest_by::<Sha256>(caller, bytes, to, current),
+        algorithm::SHA1 => digest_by::<Sha1>(host, bytes, to, current),
+        algorithm::SHA256 => digest_by::<Sha256>(host, bytes, to, current),
         _ => Ok(code::UNKNOWN),
     }
 }
 
 /// Computes a digest, and writes it after the input has been read: output and input may overlap.
 fn digest_by<D: sha2::Digest>(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     (bytes, len): (u32, u32),
     to: u32,
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Digest)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Digest)?.for_packet(current);
     let digest = guest.bytes(bytes, len, |bytes, _| D::digest(bytes))?;
     let capacity = u32::try_from(digest.len()).unwrap_or(u32::MAX);
-    let written = write_bytes(caller, HostFunction::Digest, to, capacity, &digest)?;
+    let written = write_bytes(host, HostFunction::Digest, to, capacity, &digest)?;
     Ok(i32::try_from(written).unwrap_or(i32::MAX))
 }
 
-fn param_bytes(
-    caller: &mut Caller<'_, HostState>,
-    index: u32,
-    to: u32,
-    capacity: u32,
-) -> Result<i32, FaultKind> {
-    let Some(value) = caller.data_mut().encoded_parameters.get_mut(index as usize).map(std::mem::take) else {
+fn param_bytes(host: &mut HostState, index: u32, to: u32, capacity: u32) -> Result<i32, FaultKind> {
+    let Some(value) = host.encoded_parameters.get_mut(index as usize).map(std::mem::take) else {
         return Ok(code::UNKNOWN);
     };
-    let written = write_bytes(caller, HostFunction::ParamBytes, to, capacity, &value);
-    if let Some(place) = caller.data_mut().encoded_parameters.get_mut(index as usize) {
+    let written = write_bytes(host, HostFunction::ParamBytes, to, capacity, &value);
+    if let Some(place) = host.encoded_parameters.get_mut(index as usize) {
         *place = value;
     }
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
 
-fn message(caller: &mut Caller<'_, HostState>, to: u32, capacity: u32) -> Result<i32, FaultKind> {
-    let message = std::mem::take(&mut caller.data_mut().message);
-    let written = write_bytes(caller, HostFunction::Message, to, capacity, &message);
-    caller.data_mut().message = message;
+fn message(host: &mut HostState, to: u32, capacity: u32) -> Result<i32, FaultKind> {
+    let message = std::mem::take(&mut host.message);
+    let written = write_bytes(host, HostFunction::Message, to, capacity, &message);
+    host.message = message;
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
 
-fn reply(caller: &mut Caller<'_, HostState>, call: u64, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
+fn reply(host: &mut HostState, call: u64, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
     if len > limit::MESSAGE_BYTES {
         return Ok(code::RANGE);
     }
-    with_bytes(caller, HostFunction::Reply, bytes, len, |bytes, host| {
+    with_bytes(host, HostFunction::Reply, bytes, len, |bytes, host| {
         host.messages.as_ref().map_or(code::UNKNOWN, |messages| messages.reply(call, bytes))
     })
 }
 
 fn call_service(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     service: u32,
     (bytes, len): (u32, u32),
     within: i64,
@@ -627,26 +636,21 @@ fn call_service(
     if len > limit::MESSAGE_BYTES {
         return Ok(code::RANGE.into());
     }
-    with_bytes(caller, HostFunction::Call, bytes, len, |bytes, host| {
+    with_bytes(host, HostFunction::Call, bytes, len, |bytes, host| {
         host.messages
             .as_ref()
             .map_or(code::DENIED.into(), |messages| messages.call(service, bytes, Nanos(within)))
     })
 }
 
-fn find_compile(
-    caller: &mut Caller<'_, HostState>,
-    list: u32,
-    len: u32,
-    flags: i32,
-) -> Result<i32, FaultKind> {
-    if caller.data().phase != HostPhase::Start {
+fn find_compile(host: &mut HostState, list: u32, len: u32, flags: i32) -> Result<i32, FaultKind> {
+    if host.phase != HostPhase::Start {
         return Ok(code::WHEN);
     }
     if len > limit::PATTERN_BYTES + 4 * limit::PATTERNS {
         return Ok(code::FULL);
     }
-    with_bytes(caller, HostFunction::FindCompile, list, len, |list, host| {
+    with_bytes(host, HostFunction::FindCompile, list, len, |list, host| {
         if host.patterns.len() >= limit::PATTERN_SETS as usize {
             return code::FULL;
         }

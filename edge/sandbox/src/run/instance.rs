@@ -2,15 +2,16 @@
 //! records, frames and patches. The calls themselves are in `suspend.rs`.
 
 use crate::engine::{Engine, LoadError, LoadedModule};
-use crate::load::rewrite::{self, Checks};
-use crate::run::entry::{StartFunction, entry_function};
-use crate::run::event::{EventHandlers, InstanceContext};
+use crate::load::rewrite::Checks;
+use crate::run::entry::{Exports, Wasm};
+use crate::run::event::InstanceContext;
 use crate::run::fault::{CallFault, FaultKind, FunctionIndices, Interrupted};
 use crate::run::guest_memory::PrivateMemory;
 use crate::run::host::{HostState, LogLine, order_of};
 use crate::run::interrupt::CodeMap;
+use crate::run::native::NativeInstance;
 use crate::run::patching::Patch;
-use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
+use crate::run::slice::{SandboxView, SliceState, lock};
 use crate::run::space::{Area, map_areas, release_pages};
 use crate::run::stop::StopProgress;
 use crate::run::streams::InstanceStreams;
@@ -21,16 +22,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val};
-use weir_abi::host::{self, HostFunction};
-use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
+use wasmtime::{Store, Val};
+use weir_abi::host::HostFunction;
+use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, lost};
 use weir_bounds::{CostTable, EntryPoint};
+use weir_session::{HeldMemory, Records};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::stream::{StreamLayer, TcpStreamCounters};
-use {
-    weir_admission::{Admitted, EntryKind},
-    weir_session::{HeldMemory, Records},
-};
 
 /// The most faults of an instance that are described. Further faults are only counted.
 pub(crate) const FAULTS_DESCRIBED: usize = 8;
@@ -110,6 +108,8 @@ pub struct Instance {
     pub(crate) checks: Checks,
     /// The layout of the module's function indices.
     indices: FunctionIndices,
+    /// The machine code, if the module runs in it. Dropped before the store, which owns the address space.
+    pub(crate) native: Option<NativeInstance>,
     /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
     /// `None` if instantiation failed.
@@ -144,38 +144,6 @@ pub struct Instance {
 // SAFETY: `base` points to the address space that the store owns, which does not move with the store. The store may move
 // between threads, and the pointer is used only through `&mut self`.
 unsafe impl Send for Instance {}
-
-/// The exports of a module's WebAssembly instance that the host uses.
-pub(crate) struct Wasm {
-    memory: Memory,
-    /// The functions that are called before the first packet, in order.
-    pub(crate) starts: Vec<StartFunction>,
-    pub(crate) run: TypedFunc<(i32, i64), i64>,
-    pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
-    pub(crate) stop: Option<TypedFunc<i64, ()>>,
-    /// `weir_rest`.
-    pub(crate) rest: Option<TypedFunc<i64, i32>>,
-    pub(crate) lost: Option<TypedFunc<i32, ()>>,
-    /// The loop over events of TCP streams without a packet.
-    pub(crate) events: Option<TypedFunc<(i32, i64), i64>>,
-    pub(crate) event_handlers: EventHandlers,
-    /// The meter's counter, if the module is charged.
-    fuel: Option<Global>,
-    /// The counter of suspendable calls.
-    pub(crate) counter: Option<CallCounter>,
-    /// The mask of remaining packets.
-    remaining: Global,
-    /// The mask of packets to drop.
-    drops: Global,
-    /// The global with the pointer of the module's shadow stack, and the pointer's value for an empty stack.
-    stack: Option<(Global, Val)>,
-    /// True if the module has a packet function, and false if it has a batch function.
-    pub(crate) has_packet_function: bool,
-    /// The mask of packets that may have events of TCP streams, if the module follows streams.
-    pub(crate) event_mask: Option<Global>,
-    /// True if the module gets no packets, but only events of TCP streams.
-    pub(crate) has_only_events: bool,
-}
 
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -250,6 +218,7 @@ impl Instance {
         };
         let mut this = Self {
             watch: None,
+            native: None,
             checks: module.checks,
             indices: module.indices,
             store: None,
@@ -288,8 +257,9 @@ impl Instance {
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let wasm =
-            Wasm::find_exports(instance, &mut store, module.admitted(), module.checks).map_err(unexpected)?;
+        let native = module.native.as_ref().ok();
+        let exports = Exports { instance, store: &mut store, native: native.map(Arc::as_ref) };
+        let wasm = Wasm::find_exports(exports, module.admitted(), module.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&store);
         let private = wasm.memory.data_size(&store);
         if !engine.spaces().contains(this.base) {
@@ -310,6 +280,12 @@ impl Instance {
                 .map_err(|error| LoadError::Sandbox(format!("its TCP streams: {error}")))?;
             host.streams = Some(Box::new(streams));
             host.stream_window = window;
+        }
+        if let Some(native) = native {
+            // SAFETY: the space is that of the store, and `native` is dropped before the store.
+            let native = unsafe { NativeInstance::new(this.base, native) };
+            let failed = |error| LoadError::Sandbox(format!("its stack: {error}"));
+            this.native = Some(native.map_err(failed)?);
         }
         this.watch = Some(watch);
         this.store = Some(store);
@@ -354,7 +330,7 @@ impl Instance {
         let (wasm, store) = (self.wasm.as_ref()?, self.store.as_mut()?);
         let left = match wasm.counter {
             Some(counter) => counter.allowance(&mut *store),
-            None => wasm.fuel?.get(&mut *store).i64()?,
+            None => wasm.fuel?.get(&mut *store, self.native.as_ref()),
         };
         let strings = store
             .data()
@@ -507,8 +483,9 @@ impl Instance {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
         let (lost, after) = if wasm.has_packet_function {
-            let rest = wasm.remaining.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
-            *drops |= wasm.drops.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
+            let native = self.native.as_ref();
+            let rest = wasm.remaining.get(&mut *store, native).cast_unsigned() & mask;
+            *drops |= wasm.drops.get(&mut *store, native).cast_unsigned() & mask;
             // The lowest bit is the current packet. An empty mask means that the loop itself was interrupted after
             // its last packet.
             (rest & rest.wrapping_neg(), rest & rest.wrapping_sub(1))
@@ -594,9 +571,13 @@ impl Instance {
     /// Empties the module's shadow stack, which an aborted call has left in use.
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
-        if let (Some((global, empty)), Some(store)) = (stack, &mut self.store) {
+        if let (Some(stack), Some(store)) = (stack, &mut self.store) {
             // Setting the global cannot fail, because it is mutable and of the value's type.
-            let _ = global.set(store, empty);
+            let _ = stack.global.set(store, stack.empty);
+            if let (Some(below), Some(native), Val::I32(empty)) = (stack.below, &mut self.native, stack.empty)
+            {
+                native.set_global_i32(below, empty);
+            }
         }
     }
 
@@ -725,57 +706,5 @@ pub(crate) fn overrun_error(error: wasmtime::Error, action: OverrunAction) -> wa
         // time, would look the same.
         None if action.closed_poll_page => FaultKind::TimeOut.into(),
         None => error,
-    }
-}
-
-impl Wasm {
-    fn find_exports(
-        instance: WasmInstance,
-        store: &mut Store<HostState>,
-        admitted: &Admitted,
-        checks: Checks,
-    ) -> wasmtime::Result<Self> {
-        let facts = admitted.info();
-        let missing =
-            |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
-        let memory =
-            instance.get_memory(&mut *store, export::MEMORY).ok_or_else(|| missing(export::MEMORY))?;
-        let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
-        let remaining = global(rewrite::REMAINING)?;
-        let drops = global(rewrite::DROPS)?;
-        let event_mask = facts.stream_function.map(|_| global(rewrite::EVENT_MASK)).transpose()?;
-        let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
-        let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
-        let stack = stack.map(|global| (global, global.get(&mut *store)));
-        let counter = checks
-            .has_suspendable_calls()
-            .then(|| CallCounter::find(instance, &mut *store, checks))
-            .transpose()?;
-        let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
-        let starts = starts
-            .map(|entry| StartFunction::find(instance, &mut *store, entry))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            memory,
-            starts,
-            run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
-            tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
-            stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
-            rest: entry_function(instance, &mut *store, facts, EntryPoint::Rest)?,
-            lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
-            events: facts
-                .stream_function
-                .map(|_| instance.get_typed_func(&mut *store, rewrite::RUN_EVENTS))
-                .transpose()?,
-            event_handlers: EventHandlers::find(instance, store, facts)?,
-            fuel,
-            counter,
-            remaining,
-            drops,
-            stack,
-            has_packet_function: facts.entry() != EntryKind::Batch,
-            event_mask,
-            has_only_events: facts.entry() == EntryKind::Stream,
-        })
     }
 }

@@ -119,7 +119,9 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel passes the interrupted context, as requested by SA_SIGINFO.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let pc = pc(context);
-    if code.contains(pc) {
+    if weir_native::interrupt(context).is_some() {
+        watch.set_interrupted_at(pc);
+    } else if code.contains(pc) {
         watch.set_interrupted_at(pc);
         set_pc(context, target.address);
     }

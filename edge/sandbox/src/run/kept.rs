@@ -11,7 +11,6 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::{KeptPacket, KeptPackets, RecordOrder};
@@ -207,12 +206,8 @@ impl Kept {
 }
 
 /// The host function `keep`.
-pub(crate) fn keep(
-    caller: &mut Caller<'_, HostState>,
-    descriptor: u32,
-    current: Option<u32>,
-) -> Result<i32, FaultKind> {
-    let guest = guest_memory(caller, HostFunction::Keep)?;
+pub(crate) fn keep(host: &mut HostState, descriptor: u32, current: Option<u32>) -> Result<i32, FaultKind> {
+    let guest = guest_memory(host, HostFunction::Keep)?;
     let host = &*guest.host;
     let Some((_, order)) = packet_at(host.phase, descriptor, current) else { return Ok(code::WHEN) };
     let most = host.admitted.manifest().keep.min(host.admitted.profile().keep).min(limit::KEPT_PACKETS);

@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod interrupt;
 pub(crate) mod kept;
+pub(crate) mod native;
 pub(crate) mod outgoing;
 pub(crate) mod patching;
 pub(crate) mod pattern;

@@ -6,7 +6,6 @@ use crate::run::fault::FaultKind;
 use crate::run::guest_memory::guest_memory;
 use crate::run::host::{HostPhase, HostState, order_of};
 use crate::run::instance::Instance;
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::{RecordOrder, Records};
@@ -31,12 +30,11 @@ impl Default for SentFrames {
 
 /// The host function `send`. The frame is read once, so the checked bytes are the sent bytes.
 pub(crate) fn send(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     output: u32,
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let host = caller.data();
     let phase = host.phase;
     let outputs = host.admitted.manifest().outputs.len();
     let Some(output) = u16::try_from(output).ok().filter(|output| usize::from(*output) < outputs) else {
@@ -53,7 +51,7 @@ pub(crate) fn send(
         return Ok(code::RANGE);
     }
     let order = order_of(phase, current);
-    let mut guest = guest_memory(caller, HostFunction::Send)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Send)?.for_packet(current);
     guest.bytes(bytes, len, |frame, host| {
         if !host.charge_frame(order, frame.len()) {
             return code::FULL;

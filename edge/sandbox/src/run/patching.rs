@@ -4,7 +4,6 @@ use crate::run::fault::FaultKind;
 use crate::run::guest_memory::guest_memory;
 use crate::run::host::{HostPhase, HostState, packet_at};
 use smallvec::SmallVec;
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
@@ -27,13 +26,13 @@ pub struct Patch {
 
 /// The host function `patch`.
 pub(crate) fn patch(
-    caller: &mut Caller<'_, HostState>,
+    host: &mut HostState,
     descriptor: u32,
     offset: u32,
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let mut guest = guest_memory(caller, HostFunction::Patch)?.for_packet(current);
+    let mut guest = guest_memory(host, HostFunction::Patch)?.for_packet(current);
     let phase = guest.host.phase;
     let Some((index, _)) = packet_at(phase, descriptor, current) else { return Ok(code::WHEN) };
     let HostPhase::Batch { first, .. } = phase else { return Ok(code::WHEN) };

@@ -3,6 +3,8 @@
 //!
 //! Any 32-bit address plus a small offset lies inside the reservation and its guard, so the compiler omits bounds checks.
 //! Accesses to unmapped addresses cause a page fault, which wasmtime turns into a trap.
+//!
+//! Below the memory are addresses for the globals of machine code (`weir_native::layout`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +17,7 @@ use weir_abi::{
     ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, STREAMS_BASE,
     STREAMS_WINDOW, TABLES_BASE, TABLES_MAX,
 };
+use weir_native::layout::BELOW;
 use weir_os::memory::page_bytes;
 
 /// The number of addresses that a 32-bit index can form.
@@ -107,7 +110,7 @@ impl Space {
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                RESERVED + GUARD,
+                BELOW + RESERVED + GUARD,
                 libc::PROT_NONE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -117,7 +120,9 @@ impl Space {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut space = Self { base: base.cast(), size: 0, spaces };
+        // SAFETY: inside the mapping above.
+        let base = unsafe { base.cast::<u8>().add(BELOW) };
+        let mut space = Self { base, size: 0, spaces };
         space.enlarge(minimum)?;
         // SAFETY: the space is new, and the poll page inside it.
         unsafe { set_poll_page(space.base, true)? };
@@ -155,7 +160,7 @@ impl Drop for Space {
     fn drop(&mut self) {
         self.spaces.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.base.addr());
         // SAFETY: the mapping was made in `new`, is owned by this value, and wasmtime drops a memory after its last use.
-        unsafe { libc::munmap(self.base.cast(), RESERVED + GUARD) };
+        unsafe { libc::munmap(self.base.sub(BELOW).cast(), BELOW + RESERVED + GUARD) };
     }
 }
 

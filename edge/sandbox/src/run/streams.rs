@@ -363,7 +363,7 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
 }
 
 /// Gives the module the next event of a packet, or of no packet. Returns an [`answer`].
-fn next_event(host: &mut HostState, packet: u32, given: i32) -> Result<i32, FaultKind> {
+pub(crate) fn next_event(host: &mut HostState, packet: u32, given: i32) -> Result<i32, FaultKind> {
     if host.must_interrupt.load(Ordering::Relaxed) {
         return Err(FaultKind::TimeOverrun);
     }

@@ -7,18 +7,19 @@
 //! suspended call may also be dropped with its instance. Its stack is then unwound without running code of the module.
 
 use crate::run::clock::thread_time;
-use crate::run::entry::{StartFunction, check_start_result};
+use crate::run::entry::{EntryFunction, StartFunction, UntypedFunction, Wasm, check_start_result};
 use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
-use crate::run::host::{HostPhase, HostState};
-use crate::run::instance::{BatchInput, During, Instance, Wasm, overrun_error};
+use crate::run::host::{HostPhase, HostState, Register};
+use crate::run::instance::{BatchInput, During, Instance, overrun_error};
+use crate::run::native::{Arguments, NativeInstance};
 use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
 use crate::run::streams::InstanceStreams;
 use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use wasmtime::{Func, Store, TypedFunc, Val, WasmParams, WasmResults};
+use wasmtime::{Memory, Store, Val, WasmParams, WasmResults};
 use weir_abi::lost;
 use weir_units::{Nanos, Timestamp};
 
@@ -166,36 +167,57 @@ trait CallMethod {
     /// The result of a call, or the call in progress on its own stack.
     type Output;
 
-    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
+    fn call<P, R>(self, function: &EntryFunction<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
     where
-        P: WasmParams + Sync + 'static,
-        R: WasmResults + Sync + 'static;
+        P: WasmParams + Arguments + Sync + 'static,
+        R: WasmResults + Register + Sync + 'static;
 
     /// Calls a function whose type is known only at run time, and that returns nothing.
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Output;
+    fn call_untyped(
+        self,
+        function: UntypedFunction,
+        arguments: impl FnOnce(&HostState) -> Vec<Val>,
+    ) -> Self::Output;
 }
 
 /// The function that converts the result of a function of the module to the value of the call.
 type ToCallValue<R> = fn(R) -> wasmtime::Result<i64>;
 
 /// The method of calling on the caller's stack, to completion.
-struct ToCompletion<'a>(&'a mut Store<HostState>);
+struct ToCompletion<'a> {
+    store: &'a mut Store<HostState>,
+    memory: Memory,
+    native: Option<&'a mut NativeInstance>,
+}
 
 impl CallMethod for ToCompletion<'_> {
     type Output = wasmtime::Result<i64>;
 
     #[inline]
-    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
+    fn call<P, R>(self, function: &EntryFunction<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
     where
-        P: WasmParams + Sync + 'static,
-        R: WasmResults + Sync + 'static,
+        P: WasmParams + Arguments + Sync + 'static,
+        R: WasmResults + Register + Sync + 'static,
     {
-        function.call(self.0, arguments).and_then(value)
+        let (Some(native), Some(index)) = (self.native, function.native) else {
+            return function.compiled.call(self.store, arguments).and_then(value);
+        };
+        let (registers, count) = arguments.registers();
+        let register = native.call(index, &registers[..count], self.store, self.memory)?;
+        value(R::from_register(register))
     }
 
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Output {
-        let arguments = arguments(self.0.data());
-        function.call(self.0, &arguments, &mut []).map(|()| 0)
+    fn call_untyped(
+        self,
+        function: UntypedFunction,
+        arguments: impl FnOnce(&HostState) -> Vec<Val>,
+    ) -> Self::Output {
+        let arguments = arguments(self.store.data());
+        let (Some(native), Some(index)) = (self.native, function.native) else {
+            return function.compiled.call(self.store, &arguments, &mut []).map(|()| 0);
+        };
+        let registers: Vec<u64> = arguments.iter().map(register_of).collect();
+        native.call(index, &registers, self.store, self.memory).map(|_| 0)
     }
 }
 
@@ -205,12 +227,17 @@ struct OnFiber(Store<HostState>);
 impl CallMethod for OnFiber {
     type Output = RunningCall;
 
-    fn call<P, R>(mut self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
+    fn call<P, R>(
+        mut self,
+        function: &EntryFunction<P, R>,
+        arguments: P,
+        value: ToCallValue<R>,
+    ) -> Self::Output
     where
-        P: WasmParams + Sync + 'static,
-        R: WasmResults + Sync + 'static,
+        P: WasmParams + Arguments + Sync + 'static,
+        R: WasmResults + Register + Sync + 'static,
     {
-        let function = function.clone();
+        let function = function.compiled.clone();
         Box::pin(async move {
             let result = function.call_async(&mut self.0, arguments).await;
             (self.0, result.and_then(value))
@@ -219,12 +246,12 @@ impl CallMethod for OnFiber {
 
     fn call_untyped(
         mut self,
-        function: Func,
+        function: UntypedFunction,
         arguments: impl FnOnce(&HostState) -> Vec<Val>,
     ) -> Self::Output {
         let arguments = arguments(self.0.data());
         Box::pin(async move {
-            let result = function.call_async(&mut self.0, &arguments, &mut []).await;
+            let result = function.compiled.call_async(&mut self.0, &arguments, &mut []).await;
             (self.0, result.map(|()| 0))
         })
     }
@@ -234,13 +261,17 @@ impl Wasm {
     /// Tells a module that follows TCP streams which packets of a batch may have events. If the module gets nothing but
     /// events, removes the other packets from the batch, and returns `None` if none is left.
     #[inline(always)]
-    fn prepare_events(&self, invocation: Invocation, store: &mut Store<HostState>) -> Option<Invocation> {
+    fn prepare_events(
+        &self,
+        invocation: Invocation,
+        store: &mut Store<HostState>,
+        native: Option<&mut NativeInstance>,
+    ) -> Option<Invocation> {
         let (Invocation::Batch(batch), Some(global)) = (invocation, self.event_mask) else {
             return Some(invocation);
         };
         let mask = batch.mask & store.data().packets_with_events();
-        // Setting the global cannot fail, because it is mutable and of the value's type.
-        _ = global.set(store, Val::I64(mask.cast_signed()));
+        global.set(store, native, mask.cast_signed());
         match (self.has_only_events, mask) {
             (false, _) => Some(invocation),
             (true, 0) => None,
@@ -308,6 +339,16 @@ struct ActiveCall {
     wall_time: Duration,
     /// The processor time that the function has used since `wall_time` exceeded the limit of a call.
     processor_time: Nanos,
+}
+
+/// Returns the register for an argument.
+fn register_of(argument: &Val) -> u64 {
+    match *argument {
+        Val::I32(value) => value.to_register(),
+        Val::I64(value) => value.to_register(),
+        Val::F64(bits) => bits,
+        _ => 0,
+    }
 }
 
 fn no_value((): ()) -> wasmtime::Result<i64> {
@@ -583,11 +624,12 @@ impl Instance {
         let phase = invocation.phase(wasm.has_packet_function);
         let store = self.store.as_mut()?;
         store.data_mut().begin_call(phase);
-        let Some(invocation) = wasm.prepare_events(invocation, store) else {
+        let Some(invocation) = wasm.prepare_events(invocation, store, self.native.as_mut()) else {
             return Some(Ok(0));
         };
         let watch = self.watch.as_ref().map(|watch| watch.begin(phase));
-        let result = wasm.call(invocation, || Some(ToCompletion(store)));
+        let (memory, native) = (wasm.memory, self.native.as_mut());
+        let result = wasm.call(invocation, || Some(ToCompletion { store, memory, native }));
         Some(with_overrun(result?, watch.and_then(CallGuard::end)))
     }
 
@@ -600,7 +642,7 @@ impl Instance {
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }
-        let Some(prepared) = wasm.prepare_events(invocation, store) else {
+        let Some(prepared) = wasm.prepare_events(invocation, store, None) else {
             return Some(Ok((invocation, Ok(0))));
         };
         let running = wasm.call(prepared, || self.store.take().map(OnFiber))?;

@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, OnceLock};
-use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
 use weir_admission::TableAccess;
@@ -150,12 +149,8 @@ impl Instance {
 }
 
 /// The host function `publish`. The published version is complete, so it remains if the call is aborted later.
-pub(crate) fn publish(
-    caller: &mut Caller<'_, HostState>,
-    index: u32,
-    (bytes, len): (u32, u32),
-) -> Result<i32, FaultKind> {
-    let declared = caller.data().admitted.manifest().tables.get(index as usize);
+pub(crate) fn publish(host: &mut HostState, index: u32, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
+    let declared = host.admitted.manifest().tables.get(index as usize);
     let Some(bytes_max) =
         declared.filter(|table| table.access == TableAccess::Publish).map(|table| table.bytes)
     else {
@@ -164,7 +159,7 @@ pub(crate) fn publish(
     if len > bytes_max {
         return Ok(code::RANGE);
     }
-    with_bytes(caller, HostFunction::Publish, bytes, len, |bytes, host| {
+    with_bytes(host, HostFunction::Publish, bytes, len, |bytes, host| {
         host.publisher.as_ref().map_or(code::DENIED, |publisher| publisher.publish(index, bytes))
     })
 }

@@ -125,6 +125,7 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
     let compiled = CompiledModule {
         code: request.code,
+        native: Err("a sandbox process runs Cranelift's code".into()),
         checks: engine.checks(&admitted, request.is_suspendable),
         indices: FunctionIndices {
             imported: to_u32(request.imported)?,
