@@ -1,7 +1,7 @@
 //! Lowers one function: its control flow, locals and calls. Instructions without control flow are in `numeric.rs`,
 //! `memory.rs` and `vector.rs`.
 
-use crate::module::{Constant, GlobalPlace, Module, invalid};
+use crate::module::{Constant, GlobalPlace, LoweredModule, invalid};
 use crate::thunk::{GUEST_THUNKS, GuestThunk};
 use crate::trap::TrapCode;
 use crate::{LowerError, Unsupported};
@@ -11,14 +11,14 @@ use wasmparser::{BlockType, BrTable, FunctionBody, Operator, ValType};
 
 /// A value on the operand stack.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operand {
+pub(crate) enum StackOperand {
     /// The value `%vN`.
     Value(u32, ValType),
     /// A constant.
     Constant(Constant),
 }
 
-impl Operand {
+impl StackOperand {
     pub(crate) fn ty(self) -> ValType {
         match self {
             Self::Value(_, ty) => ty,
@@ -31,7 +31,7 @@ impl Operand {
     }
 }
 
-impl Display for Operand {
+impl Display for StackOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(number, _) => write!(f, "%v{number}"),
@@ -83,7 +83,7 @@ struct Frame {
     /// The label of an `else` that has not begun.
     else_label: Option<u32>,
     /// The parameters of an `if`, for its `else`.
-    parameters: Vec<Operand>,
+    parameters: Vec<StackOperand>,
     /// The height of the operand stack below the block's parameters.
     height: usize,
 }
@@ -96,8 +96,8 @@ struct Slot {
 }
 
 /// The state of one function's lowering.
-pub(crate) struct FunctionWriter<'m, 'a> {
-    pub(crate) module: &'m Module<'a>,
+pub(crate) struct FunctionLowering<'m, 'a> {
+    pub(crate) module: &'m LoweredModule<'a>,
     /// The function's index.
     index: u32,
     locals: Vec<ValType>,
@@ -107,7 +107,7 @@ pub(crate) struct FunctionWriter<'m, 'a> {
     next_value: u32,
     next_label: u32,
     next_slot: u32,
-    stack: Vec<Operand>,
+    stack: Vec<StackOperand>,
     frames: Vec<Frame>,
     /// True if the next instruction can be reached.
     is_reachable: bool,
@@ -117,10 +117,10 @@ pub(crate) struct FunctionWriter<'m, 'a> {
     pub(crate) offset: u32,
 }
 
-impl<'m, 'a> FunctionWriter<'m, 'a> {
+impl<'m, 'a> FunctionLowering<'m, 'a> {
     /// Lowers a function to its text.
     pub(crate) fn lower(
-        module: &'m Module<'a>,
+        module: &'m LoweredModule<'a>,
         index: u32,
         body: &FunctionBody<'_>,
     ) -> Result<String, LowerError> {
@@ -219,9 +219,9 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     }
 
     /// Writes an instruction whose result is a new value of this type. Returns the value.
-    pub(crate) fn define(&mut self, ty: ValType, instruction: impl Display) -> Operand {
+    pub(crate) fn define(&mut self, ty: ValType, instruction: impl Display) -> StackOperand {
         let number = self.temporary(instruction);
-        Operand::Value(number, ty)
+        StackOperand::Value(number, ty)
     }
 
     /// Writes an instruction, and returns the number of its result, whose type need not be one of WebAssembly.
@@ -243,11 +243,11 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         self.stack.push(value);
     }
 
-    pub(crate) fn push(&mut self, operand: Operand) {
+    pub(crate) fn push(&mut self, operand: StackOperand) {
         self.stack.push(operand);
     }
 
-    pub(crate) fn pop(&mut self) -> Result<Operand, LowerError> {
+    pub(crate) fn pop(&mut self) -> Result<StackOperand, LowerError> {
         self.stack.pop().ok_or_else(invalid)
     }
 
@@ -480,7 +480,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             Operator::GlobalGet { global_index } => {
                 let global = *self.module.globals.get(*global_index as usize).ok_or_else(invalid)?;
                 match global.place {
-                    GlobalPlace::Constant(value) => self.push(Operand::Constant(value)),
+                    GlobalPlace::Constant(value) => self.push(StackOperand::Constant(value)),
                     GlobalPlace::Below(bytes, _) => {
                         let ty = ir_type(global.ty)?;
                         let place = below(bytes);
@@ -512,7 +512,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         self.locals.get(index as usize).copied().ok_or_else(invalid)
     }
 
-    fn set_local(&mut self, index: u32, value: Operand) -> Result<(), LowerError> {
+    fn set_local(&mut self, index: u32, value: StackOperand) -> Result<(), LowerError> {
         _ = writeln!(self.code, " store {} {value}, ptr %l{index}", ir_type(value.ty())?);
         Ok(())
     }
@@ -624,7 +624,7 @@ fn weights(hint: Option<bool>) -> &'static str {
 }
 
 /// Returns the name of a function: `hN` is thunk N, and `fN` the function with index N.
-pub(crate) fn function_name(module: &Module<'_>, function: u32) -> String {
+pub(crate) fn function_name(module: &LoweredModule<'_>, function: u32) -> String {
     let kind = if function < module.imported() { 'h' } else { 'f' };
     format!("{kind}{function}")
 }

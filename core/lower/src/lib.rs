@@ -10,6 +10,8 @@
 //! The semantics are those of WebAssembly. The memory begins at the base of the segment GS. Mutable globals are below it, at
 //! fixed places. Function N of the module is `fN`. Function N of the host is the external function `hN`, the thunk.
 
+#![forbid(unsafe_code)]
+
 mod function;
 mod memory;
 mod module;
@@ -19,8 +21,8 @@ mod thunk;
 mod trap;
 mod vector;
 
-use function::{FIRST_SUBPROGRAM, FunctionWriter, result_type, subprogram};
-use module::{GlobalPlace, Module};
+use function::{FIRST_SUBPROGRAM, FunctionLowering, result_type, subprogram};
+use module::{GlobalPlace, LoweredModule};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use thunk::GUEST_THUNKS;
@@ -93,12 +95,12 @@ const CPU: &str = "x86-64-v2";
 /// # Errors
 /// [`LowerError::Unsupported`] for a module that cannot be lowered; [`LowerError::Invalid`] for one that is not valid.
 pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
-    let module = Module::read(bytes)?;
+    let module = LoweredModule::read(bytes)?;
     let mut ir = String::new();
     header(&mut ir, &module)?;
     let mut stack_arguments = Vec::new();
     for (index, body) in (module.imported()..).zip(&module.bodies) {
-        ir.push_str(&FunctionWriter::lower(&module, index, body)?);
+        ir.push_str(&FunctionLowering::lower(&module, index, body)?);
         stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
     }
     footer(&mut ir, &module);
@@ -121,7 +123,7 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
 }
 
 /// Writes the part of the text before the functions.
-fn header(ir: &mut String, module: &Module<'_>) -> Result<(), LowerError> {
+fn header(ir: &mut String, module: &LoweredModule<'_>) -> Result<(), LowerError> {
     ir.push_str(
         "target datalayout = \"e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128\"\n\
          target triple = \"x86_64-unknown-linux-gnu\"\n",
@@ -147,7 +149,7 @@ fn header(ir: &mut String, module: &Module<'_>) -> Result<(), LowerError> {
 }
 
 /// Writes the part of the text after the functions: attributes and metadata.
-fn footer(ir: &mut String, module: &Module<'_>) {
+fn footer(ir: &mut String, module: &LoweredModule<'_>) {
     _ = write!(
         ir,
         "attributes #0 = {{ nounwind noredzone null_pointer_is_valid \"target-cpu\"=\"{CPU}\" \

@@ -5,7 +5,7 @@
 //! WebAssembly demands. The compiler of the module has already removed accesses that are not needed.
 
 use crate::LowerError;
-use crate::function::{FunctionWriter, Operand, ir_type};
+use crate::function::{FunctionLowering, StackOperand, ir_type};
 use crate::module::Constant;
 use crate::thunk::GuestThunk;
 use crate::trap::TrapCode;
@@ -16,7 +16,7 @@ use ValType::{F32, F64, I32, I64, V128};
 /// The largest offset that an access adds to an address. It leaves room in the guard for the access itself.
 const OFFSET_MAX: u64 = (32 << 20) - 64;
 
-impl FunctionWriter<'_, '_> {
+impl FunctionLowering<'_, '_> {
     /// Lowers an instruction on the memory. Returns false if the instruction is not one of these.
     pub(crate) fn memory(&mut self, operator: &Operator<'_>) -> Result<bool, LowerError> {
         match operator {
@@ -62,7 +62,7 @@ impl FunctionWriter<'_, '_> {
     pub(crate) fn pointer(&mut self, memarg: &MemArg) -> Result<String, LowerError> {
         const POINTER: &str = "ptr addrspace(256)";
         let address = self.pop()?;
-        if let Operand::Constant(Constant::I32(address)) = address
+        if let StackOperand::Constant(Constant::I32(address)) = address
             && memarg.offset <= OFFSET_MAX
         {
             let address = u64::from(address.cast_unsigned()) + memarg.offset;
@@ -85,7 +85,7 @@ impl FunctionWriter<'_, '_> {
 
     /// Writes a conversion of an address to 64 bits in assembler code. To the optimiser the result can be any number, so it
     /// does not compute the address in another way, whose width the verifier would not see.
-    fn opaque(&mut self, address: Operand) -> u32 {
+    fn opaque(&mut self, address: StackOperand) -> u32 {
         self.temporary(format_args!("call i64 asm \"movl $1, ${{0:k}}\", \"=r,r\"(i32 {address}) #3"))
     }
 

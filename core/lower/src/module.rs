@@ -9,12 +9,12 @@ use wasmparser::{
 };
 
 /// A module that is lowered.
-pub(crate) struct Module<'a> {
+pub(crate) struct LoweredModule<'a> {
     pub(crate) types: Vec<FuncType>,
     /// The types of all functions, imported ones first.
     pub(crate) function_types: Vec<u32>,
-    pub(crate) imports: Vec<Import>,
-    pub(crate) globals: Vec<Global>,
+    pub(crate) imports: Vec<ImportedFunction>,
+    pub(crate) globals: Vec<GlobalVariable>,
     /// The places of the mutable globals, and the bytes that they take below the memory.
     pub(crate) globals_bytes: u32,
     /// The functions in the table's elements; `None` for an element without a function.
@@ -29,14 +29,14 @@ pub(crate) struct Module<'a> {
 }
 
 /// An imported function.
-pub(crate) struct Import {
+pub(crate) struct ImportedFunction {
     pub(crate) module: String,
     pub(crate) name: String,
 }
 
 /// A global variable.
 #[derive(Clone, Copy)]
-pub(crate) struct Global {
+pub(crate) struct GlobalVariable {
     pub(crate) ty: ValType,
     pub(crate) place: GlobalPlace,
 }
@@ -68,7 +68,7 @@ pub enum Constant {
 /// The most elements of a table whose calls are lowered to comparisons.
 const TABLE_ELEMENTS_MAX: u64 = 4096;
 
-impl<'a> Module<'a> {
+impl<'a> LoweredModule<'a> {
     /// Reads a module that has been validated.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, LowerError> {
         let mut module = Self {
@@ -104,7 +104,8 @@ impl<'a> Module<'a> {
                         return Err(Unsupported::Section("an import that is not a function").into());
                     };
                     self.function_types.push(ty);
-                    self.imports.push(Import { module: import.module.into(), name: import.name.into() });
+                    self.imports
+                        .push(ImportedFunction { module: import.module.into(), name: import.name.into() });
                 }
             }
             Payload::FunctionSection(functions) => {
@@ -181,7 +182,7 @@ impl<'a> Module<'a> {
         } else {
             GlobalPlace::Constant(value)
         };
-        self.globals.push(Global { ty, place });
+        self.globals.push(GlobalVariable { ty, place });
         Ok(())
     }
 
@@ -195,7 +196,7 @@ impl<'a> Module<'a> {
             Operator::F64Const { value } => Constant::F64(value.bits()),
             Operator::V128Const { value } => Constant::V128(*value.bytes()),
             Operator::GlobalGet { global_index } => match self.globals.get(global_index as usize) {
-                Some(Global { place: GlobalPlace::Constant(value), .. }) => *value,
+                Some(GlobalVariable { place: GlobalPlace::Constant(value), .. }) => *value,
                 _ => return Err(Unsupported::Section("a constant expression with a global").into()),
             },
             _ => return Err(Unsupported::Section("a constant expression with a reference").into()),

@@ -1,7 +1,7 @@
 //! Instructions that compute with numbers.
 
 use crate::LowerError;
-use crate::function::{FunctionWriter, Operand, ir_type};
+use crate::function::{FunctionLowering, StackOperand, ir_type};
 use crate::module::Constant;
 use crate::trap::TrapCode;
 use std::fmt::Display;
@@ -195,22 +195,22 @@ const fn truncation_range(instruction: &str, from: ValType, to: ValType) -> (f64
 }
 
 /// Returns the literal of a float of this type, whose value is exact.
-fn float(value: f64, ty: ValType) -> Operand {
+fn float(value: f64, ty: ValType) -> StackOperand {
     #[expect(clippy::cast_possible_truncation, reason = "powers of two and -1 are exact")]
-    Operand::Constant(match ty {
+    StackOperand::Constant(match ty {
         F32 => Constant::F32((value as f32).to_bits()),
         _ => Constant::F64(value.to_bits()),
     })
 }
 
-impl FunctionWriter<'_, '_> {
+impl FunctionLowering<'_, '_> {
     /// Lowers an instruction that computes. Returns false if the instruction is not one of these.
     pub(crate) fn numeric(&mut self, operator: &Operator<'_>) -> Result<bool, LowerError> {
         match operator {
-            Operator::I32Const { value } => self.push(Operand::Constant(Constant::I32(*value))),
-            Operator::I64Const { value } => self.push(Operand::Constant(Constant::I64(*value))),
-            Operator::F32Const { value } => self.push(Operand::Constant(Constant::F32(value.bits()))),
-            Operator::F64Const { value } => self.push(Operand::Constant(Constant::F64(value.bits()))),
+            Operator::I32Const { value } => self.push(StackOperand::Constant(Constant::I32(*value))),
+            Operator::I64Const { value } => self.push(StackOperand::Constant(Constant::I64(*value))),
+            Operator::F32Const { value } => self.push(StackOperand::Constant(Constant::F32(value.bits()))),
+            Operator::F64Const { value } => self.push(StackOperand::Constant(Constant::F64(value.bits()))),
             Operator::I32Eqz => self.is_zero("i32")?,
             Operator::I64Eqz => self.is_zero("i64")?,
             Operator::F32Neg => self.negate(F32)?,

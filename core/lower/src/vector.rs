@@ -4,7 +4,7 @@
 //! saturation. Most instructions are therefore lowered by their names.
 
 use crate::LowerError;
-use crate::function::{FunctionWriter, Operand};
+use crate::function::{FunctionLowering, StackOperand};
 use crate::module::{Constant, invalid};
 use std::fmt;
 use wasmparser::{MemArg, Operator, ValType};
@@ -94,13 +94,15 @@ fn extension(sign: &str) -> &'static str {
     if sign.ends_with('U') { "zext" } else { "sext" }
 }
 
-impl FunctionWriter<'_, '_> {
+impl FunctionLowering<'_, '_> {
     /// Lowers an instruction on vectors. Returns false if the instruction is not one of these.
     pub(crate) fn vector(&mut self, operator: &Operator<'_>) -> Result<bool, LowerError> {
         let text = format!("{operator:?}");
         let name = text.split([' ', '{', '(']).next().unwrap_or_default();
         match operator {
-            Operator::V128Const { value } => self.push(Operand::Constant(Constant::V128(*value.bytes()))),
+            Operator::V128Const { value } => {
+                self.push(StackOperand::Constant(Constant::V128(*value.bytes())))
+            }
             Operator::V128And => self.bitwise("and")?,
             Operator::V128Or => self.bitwise("or")?,
             Operator::V128Xor => self.bitwise("xor")?,
@@ -281,7 +283,7 @@ impl FunctionWriter<'_, '_> {
         if shape.bits < 32 {
             self.push_new(ty, format_args!("{} {} %v{value} to i32", extension(name), shape.lane()));
         } else {
-            self.push(Operand::Value(value, ty));
+            self.push(StackOperand::Value(value, ty));
         }
         Ok(())
     }

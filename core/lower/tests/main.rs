@@ -1,1 +1,31 @@
-//! Tests.
+//! Tests of the lowering without a compiler. edge/native and edge/sandbox compile, verify and run what it writes.
+
+use weir_lower::{ObjectError, link, lower};
+
+fn error_of(text: &str) -> String {
+    lower(&wat::parse_str(text).unwrap()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_not_lowered_is_named() {
+    let reference = error_of("(module (func) (func (drop (ref.null func))))");
+    assert!(reference.starts_with("`RefNull` in function 1, at offset 0x"), "{reference}");
+    let results = error_of("(module (func (result i32 i32) i32.const 1 i32.const 2))");
+    assert!(results.contains("several results"), "{results}");
+    let float = error_of(r#"(module (import "weir" "f" (func (param f64))))"#);
+    assert!(float.contains("six integers"), "{float}");
+}
+
+#[test]
+fn bytes_that_are_no_module_or_no_object_are_refused() {
+    assert!(lower(b"\0asm\x01\0\0\0\x01\x7f").is_err());
+    let lowered = lower(&wat::parse_str("(module (func))").unwrap()).unwrap();
+    assert!(matches!(link(b"\x7fELF", &lowered), Err(ObjectError::Format(_))));
+    // An object file without sections has no function.
+    let mut empty = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\x3e\0\x01\0\0\0".to_vec();
+    empty.resize(64, 0);
+    empty[52] = 64;
+    assert!(matches!(link(&empty, &lowered), Err(ObjectError::Function(0))));
+    empty[18] = 0xb7;
+    assert!(matches!(link(&empty, &lowered), Err(ObjectError::Machine)));
+}

@@ -6,7 +6,7 @@ use crate::decode::{MemoryUse, Step, number};
 use crate::image::Surroundings;
 use crate::rule::Rule;
 use crate::state::State;
-use crate::value::{Base, Value, Width};
+use crate::value::{AddressBase, Value, Width};
 
 /// The place of an allowed access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,21 +30,21 @@ pub(crate) fn address(instruction: &Instruction, state: &State) -> Value {
     let displacement = instruction.memory_displacement64().cast_signed();
     let base = match instruction.memory_base() {
         // The decoder has added the address of the next instruction.
-        Register::RIP => return Value::exact(Base::IMAGE, displacement),
-        Register::None => Value::exact(Base::ZERO, 0),
+        Register::RIP => return Value::exact(AddressBase::IMAGE, displacement),
+        Register::None => Value::exact(AddressBase::ZERO, 0),
         register => state.register(number(register)),
     };
     let index = match instruction.memory_index() {
-        Register::None => Value::exact(Base::ZERO, 0),
+        Register::None => Value::exact(AddressBase::ZERO, 0),
         register => {
-            let scale = Value::exact(Base::ZERO, instruction.memory_index_scale().into());
+            let scale = Value::exact(AddressBase::ZERO, instruction.memory_index_scale().into());
             match scale.lo {
                 1 => state.register(number(register)),
                 _ => state.register(number(register)).mul(scale, Width::W64),
             }
         }
     };
-    base.add(index, Width::W64).add(Value::exact(Base::ZERO, displacement), Width::W64)
+    base.add(index, Width::W64).add(Value::exact(AddressBase::ZERO, displacement), Width::W64)
 }
 
 /// Finds the place of the memory operand, or the rule that it breaks.
@@ -57,14 +57,14 @@ pub(crate) fn place(
     let address = address(&step.instruction, state);
     let size = i64::try_from(step.instruction.memory_size().size()).unwrap_or(i64::MAX);
     if step.instruction.segment_prefix() == Register::GS {
-        return if address.base == Base::ZERO {
+        return if address.base == AddressBase::ZERO {
             region(address, size, surroundings).map(|()| Place::Elsewhere)
         } else {
             Err(Rule::UnknownAddress)
         };
     }
     match address.base {
-        Base::STACK => {
+        AddressBase::STACK => {
             let stack_pointer = state.stack_pointer().ok_or(Rule::StackPointerUnknown)?;
             let end = address.hi.saturating_add(size);
             if address.lo >= stack_pointer && end <= 0 {
@@ -77,7 +77,7 @@ pub(crate) fn place(
             }
             Err(Rule::OutsideFrame { lo: address.lo, hi: end })
         }
-        Base::IMAGE => {
+        AddressBase::IMAGE => {
             let constants = &surroundings.constants;
             let end = address.hi.saturating_add(size);
             if step.memory == MemoryUse::Read && address.lo >= constants.start && end <= constants.end {

@@ -4,10 +4,10 @@ use iced_x86::{CpuidFeature, Mnemonic};
 
 use crate::image::CpuFeatures;
 
-/// The treatment of an instruction. Each instruction that is not [`Class::Forbidden`] touches, apart from its operands,
+/// The treatment of an instruction. Each instruction that is not [`InstructionClass::Forbidden`] touches, apart from its operands,
 /// only registers that the decoder's tables list, the flags, and the stack for the classes that say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum InstructionClass {
     /// Not on the list.
     Forbidden,
     /// No effect; a memory operand is not accessed.
@@ -64,13 +64,13 @@ pub(crate) enum Class {
     Opaque,
 }
 
-use Class as C;
+use InstructionClass as C;
 #[allow(clippy::enum_glob_use)]
 use Mnemonic::*;
 
 /// The allow-list. Names that a string instruction shares (`movsd`, `cmpsd`) are allowed for the vector instruction
 /// only, because operands of string instructions are of no allowed kind.
-pub(crate) const ALLOWED: &[(Class, &[Mnemonic])] = &[
+pub(crate) const ALLOWED: &[(InstructionClass, &[Mnemonic])] = &[
     (C::Nop, &[Nop]),
     (C::Padding, &[Int3]),
     (C::Trap, &[Ud1, Ud2]),
@@ -465,17 +465,17 @@ pub(crate) const ALLOWED: &[(Class, &[Mnemonic])] = &[
 /// More than the decoder has mnemonics.
 const MNEMONICS_MAX: usize = 2048;
 
-static CLASSES: [Class; MNEMONICS_MAX] = classes();
+static CLASSES: [InstructionClass; MNEMONICS_MAX] = classes();
 
-const fn classes() -> [Class; MNEMONICS_MAX] {
-    let mut classes = [Class::Forbidden; MNEMONICS_MAX];
+const fn classes() -> [InstructionClass; MNEMONICS_MAX] {
+    let mut classes = [InstructionClass::Forbidden; MNEMONICS_MAX];
     let mut row = 0;
     while row < ALLOWED.len() {
         let (class, mnemonics) = ALLOWED[row];
         let mut column = 0;
         while column < mnemonics.len() {
             let entry = &mut classes[mnemonics[column] as usize];
-            assert!(matches!(*entry, Class::Forbidden), "a mnemonic is in the allow-list twice");
+            assert!(matches!(*entry, InstructionClass::Forbidden), "a mnemonic is in the allow-list twice");
             *entry = class;
             column += 1;
         }
@@ -484,8 +484,8 @@ const fn classes() -> [Class; MNEMONICS_MAX] {
     classes
 }
 
-pub(crate) fn class(mnemonic: Mnemonic) -> Class {
-    CLASSES.get(mnemonic as usize).copied().unwrap_or(Class::Forbidden)
+pub(crate) fn class(mnemonic: Mnemonic) -> InstructionClass {
+    CLASSES.get(mnemonic as usize).copied().unwrap_or(InstructionClass::Forbidden)
 }
 
 /// Returns true if a CPU of this level has the feature.

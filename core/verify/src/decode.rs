@@ -5,7 +5,7 @@ use iced_x86::{
     Register,
 };
 
-use crate::allow::{Class, class, has_feature};
+use crate::allow::{InstructionClass, class, has_feature};
 use crate::image::CpuFeatures;
 use crate::prefix::{Prefixes, is_vector_length_used};
 use crate::rule::{Report, Rule};
@@ -24,7 +24,7 @@ pub(crate) enum MemoryUse {
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) instruction: Instruction,
-    pub(crate) class: Class,
+    pub(crate) class: InstructionClass,
     pub(crate) memory: MemoryUse,
     /// The first operand is written.
     pub(crate) writes_first: bool,
@@ -36,7 +36,7 @@ impl Default for Step {
     fn default() -> Self {
         Self {
             instruction: Instruction::default(),
-            class: Class::Forbidden,
+            class: InstructionClass::Forbidden,
             memory: MemoryUse::None,
             writes_first: false,
             written: 0,
@@ -109,8 +109,11 @@ impl Sweep {
             }
         }
         match step.class {
-            Class::Nop | Class::Trap => step.memory = MemoryUse::None,
-            Class::Call | Class::Return | Class::Push | Class::Pop => {}
+            InstructionClass::Nop | InstructionClass::Trap => step.memory = MemoryUse::None,
+            InstructionClass::Call
+            | InstructionClass::Return
+            | InstructionClass::Push
+            | InstructionClass::Pop => {}
             _ => {
                 // Any other implicit access is a mistake in the allow-list.
                 let accessed =
@@ -133,13 +136,15 @@ impl Sweep {
         Ok(())
     }
 
-    fn class(&self, instruction: &Instruction) -> Result<Class, Rule> {
+    fn class(&self, instruction: &Instruction) -> Result<InstructionClass, Rule> {
         let mnemonic = instruction.mnemonic();
         let class = class(mnemonic);
-        if class == Class::Forbidden {
+        if class == InstructionClass::Forbidden {
             return Err(Rule::Forbidden);
         }
-        if matches!(class, Class::Jump | Class::Call) && instruction.op0_kind() != OpKind::NearBranch64 {
+        if matches!(class, InstructionClass::Jump | InstructionClass::Call)
+            && instruction.op0_kind() != OpKind::NearBranch64
+        {
             return Err(Rule::Indirect);
         }
         if !matches!(instruction.encoding(), EncodingKind::Legacy | EncodingKind::VEX) {
@@ -147,7 +152,11 @@ impl Sweep {
         }
         if mnemonic == Mnemonic::Tzcnt {
             // CPUs without BMI1 execute `tzcnt` as `bsf`, and compilers use it there where both are the same.
-            return Ok(if self.features == CpuFeatures::V3 { Class::Count } else { Class::BitScan });
+            return Ok(if self.features == CpuFeatures::V3 {
+                InstructionClass::Count
+            } else {
+                InstructionClass::BitScan
+            });
         }
         let has = |feature: &_| has_feature(self.features, *feature);
         if instruction.cpuid_features().iter().all(has) { Ok(class) } else { Err(Rule::Feature) }
@@ -164,7 +173,7 @@ pub(crate) fn number(register: Register) -> usize {
 }
 
 /// Checks the operands: none is of a kind that the rest of the verifier does not know.
-fn check_operands(class: Class, instruction: &Instruction) -> Result<(), Rule> {
+fn check_operands(class: InstructionClass, instruction: &Instruction) -> Result<(), Rule> {
     let mut memory = false;
     for operand in 0..instruction.op_count() {
         let is_allowed = match instruction.op_kind(operand) {
@@ -197,20 +206,22 @@ fn check_operands(class: Class, instruction: &Instruction) -> Result<(), Rule> {
     };
     match class {
         // A 16-bit push, or `pop` to memory, which uses the changed stack pointer.
-        Class::Push if !size_is_8 => Err(Rule::Operand),
-        Class::Pop if !size_is_8 || memory => Err(Rule::Operand),
+        InstructionClass::Push if !size_is_8 => Err(Rule::Operand),
+        InstructionClass::Pop if !size_is_8 || memory => Err(Rule::Operand),
         // It adds a number to the stack pointer.
-        Class::Return if instruction.op_count() != 0 => Err(Rule::Operand),
+        InstructionClass::Return if instruction.op_count() != 0 => Err(Rule::Operand),
         // Vendors disagree about the size of the source of a 16-bit `movsxd`.
-        Class::SignExtend
+        InstructionClass::SignExtend
             if instruction.mnemonic() == Mnemonic::Movsxd && instruction.op0_register().size() == 2 =>
         {
             Err(Rule::Operand)
         }
         // An exchange with memory locks the bus.
-        Class::Exchange if memory => Err(Rule::Operand),
+        InstructionClass::Exchange if memory => Err(Rule::Operand),
         // A bit number in a register selects memory far from the address of the operand.
-        Class::BitTest if memory && instruction.op1_kind() == OpKind::Register => Err(Rule::Operand),
+        InstructionClass::BitTest if memory && instruction.op1_kind() == OpKind::Register => {
+            Err(Rule::Operand)
+        }
         _ => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
 //! The control-flow graph of a function.
 
-use crate::allow::Class;
+use crate::allow::InstructionClass;
 use crate::decode::Step;
 use crate::rule::{Report, Rule};
 
 /// A sequence of instructions that is entered only at its first one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct BasicBlock {
     /// The index of the first instruction.
     pub(crate) first: u32,
     /// The index after the last instruction.
@@ -32,7 +32,7 @@ pub(crate) struct Division {
 
 impl Division {
     /// Divides the instructions of a function into blocks, and checks the target of each jump, reachable or not.
-    pub(crate) fn divide(&mut self, steps: &[Step], blocks: &mut Vec<Block>, report: &mut Report) {
+    pub(crate) fn divide(&mut self, steps: &[Step], blocks: &mut Vec<BasicBlock>, report: &mut Report) {
         blocks.clear();
         self.find_leaders(steps, report);
         let mut begun = 0;
@@ -47,11 +47,11 @@ impl Division {
             if block_at(index) == block_at(index + 1) {
                 continue;
             }
-            blocks.push(Block {
+            blocks.push(BasicBlock {
                 first,
                 end: index + 1,
                 target: if jumps(step.class) { targets.next().flatten() } else { None },
-                ends_path: ends_block(step.class) && step.class != Class::Branch,
+                ends_path: ends_block(step.class) && step.class != InstructionClass::Branch,
                 is_loop_head: false,
             });
             first = index + 1;
@@ -93,10 +93,13 @@ impl Division {
     }
 }
 
-fn jumps(class: Class) -> bool {
-    matches!(class, Class::Jump | Class::Branch)
+fn jumps(class: InstructionClass) -> bool {
+    matches!(class, InstructionClass::Jump | InstructionClass::Branch)
 }
 
-fn ends_block(class: Class) -> bool {
-    matches!(class, Class::Jump | Class::Branch | Class::Return | Class::Trap)
+fn ends_block(class: InstructionClass) -> bool {
+    matches!(
+        class,
+        InstructionClass::Jump | InstructionClass::Branch | InstructionClass::Return | InstructionClass::Trap
+    )
 }

@@ -1,14 +1,14 @@
 //! The verification of one function: a fixpoint over its control-flow graph.
 
 use crate::access::{Place, place};
-use crate::allow::Class;
+use crate::allow::InstructionClass;
 use crate::decode::{MemoryUse, Step, Sweep, number};
-use crate::flow::{Block, Division};
+use crate::flow::{BasicBlock, Division};
 use crate::image::{Callee, CpuFeatures, FunctionFacts, ImageFunction, Surroundings};
 use crate::rule::{Report, Rule};
 use crate::state::{CALLEE_SAVED, RSP, State};
 use crate::transfer::{apply, pushed};
-use crate::value::{Base, Value, Width};
+use crate::value::{AddressBase, Value, Width};
 
 /// The work allowed for each instruction of a function. The unit is a value that is copied or joined, about a
 /// nanosecond. Compiled code needs less than a tenth.
@@ -31,7 +31,7 @@ pub(crate) struct FunctionVerifier {
     sweep: Sweep,
     steps: Vec<Step>,
     division: Division,
-    blocks: Vec<Block>,
+    blocks: Vec<BasicBlock>,
     /// The index in `states` for each block that a path leads to.
     entries: Vec<Option<u32>>,
     /// The states at the starts of blocks, with states of earlier functions behind them.
@@ -46,7 +46,7 @@ pub(crate) struct FunctionVerifier {
 
 /// A function of an image with the facts about the image.
 #[derive(Clone, Copy)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct FunctionSubject<'a> {
     pub(crate) function: ImageFunction,
     pub(crate) code: &'a [u8],
     pub(crate) surroundings: &'a Surroundings<'a>,
@@ -86,7 +86,7 @@ impl FunctionVerifier {
     }
 
     /// Verifies a function. Its facts are valid only if the report is empty.
-    pub(crate) fn verify(&mut self, subject: Subject) -> FunctionFacts {
+    pub(crate) fn verify(&mut self, subject: FunctionSubject) -> FunctionFacts {
         let mut facts = FunctionFacts::default();
         self.report.clear();
         self.sweep.decode(subject.code, subject.function.offset, &mut self.steps, &mut self.report);
@@ -106,7 +106,7 @@ impl FunctionVerifier {
     /// Returns the targets of all calls, and reports those that are not allowed.
     fn callees(&mut self, surroundings: &Surroundings) -> Vec<Callee> {
         let mut callees = Vec::new();
-        for step in self.steps.iter().filter(|step| step.class == Class::Call) {
+        for step in self.steps.iter().filter(|step| step.class == InstructionClass::Call) {
             let target = step.target();
             match surroundings.callee(target) {
                 Some((callee, _)) => callees.push(callee),
@@ -120,7 +120,7 @@ impl FunctionVerifier {
 
     /// Visits blocks until no state at the start of a block changes. The last visit of a block uses its final state, so
     /// every instruction is checked in the state that covers all executions.
-    fn run(&mut self, subject: Subject, facts: &mut FunctionFacts) -> Result<(), Rule> {
+    fn run(&mut self, subject: FunctionSubject, facts: &mut FunctionFacts) -> Result<(), Rule> {
         let count = self.blocks.len();
         let work = WORK_PER_STEP * (self.steps.len() as u64 + 64);
         let mut budget = Budget { work, cells: CELLS_MAX };
@@ -191,7 +191,12 @@ impl FunctionVerifier {
     }
 
     /// Interprets a block, and checks each of its instructions. The state before the block becomes the one after it.
-    fn visit(&mut self, block: Block, subject: Subject, facts: &mut FunctionFacts) -> Result<(), Abandoned> {
+    fn visit(
+        &mut self,
+        block: BasicBlock,
+        subject: FunctionSubject,
+        facts: &mut FunctionFacts,
+    ) -> Result<(), Abandoned> {
         let Self { steps, state, report, .. } = self;
         let mut visit = Visit { subject, state, report, facts };
         for step in &steps[block.first as usize..block.end as usize] {
@@ -203,7 +208,7 @@ impl FunctionVerifier {
 
 /// A visit of one block.
 struct Visit<'a> {
-    subject: Subject<'a>,
+    subject: FunctionSubject<'a>,
     state: &'a mut State,
     report: &'a mut Report,
     facts: &'a mut FunctionFacts,
@@ -212,31 +217,34 @@ struct Visit<'a> {
 impl Visit<'_> {
     fn step(&mut self, step: &Step) -> Result<(), Abandoned> {
         match step.class {
-            Class::Nop | Class::Trap | Class::Jump | Class::Branch => Ok(()),
-            Class::Padding => {
+            InstructionClass::Nop
+            | InstructionClass::Trap
+            | InstructionClass::Jump
+            | InstructionClass::Branch => Ok(()),
+            InstructionClass::Padding => {
                 self.report.reject(step.offset(), Rule::PaddingReached);
                 Err(Abandoned)
             }
-            Class::Call => {
+            InstructionClass::Call => {
                 if let Err(rule) = self.call(step) {
                     self.report.reject(step.offset(), rule);
                 }
                 Ok(())
             }
-            Class::Return => {
+            InstructionClass::Return => {
                 if let Err(rule) = self.check_return() {
                     self.report.reject(step.offset(), rule);
                 }
                 Ok(())
             }
-            Class::Push => {
+            InstructionClass::Push => {
                 let place = self.place(step);
                 let value = pushed(step, place, self.state);
                 let pointer = self.move_stack_pointer(step, -8)?;
                 self.state.store(pointer, Width::W64, value);
                 Ok(())
             }
-            Class::Pop => {
+            InstructionClass::Pop => {
                 let pointer = self.state.stack_pointer().unwrap_or(0);
                 let value = self.state.load(pointer, Width::W64);
                 self.move_stack_pointer(step, 8)?;
@@ -262,7 +270,7 @@ impl Visit<'_> {
 
     /// Moves the stack pointer, and returns its new distance from the entry value.
     fn move_stack_pointer(&mut self, step: &Step, bytes: i64) -> Result<i64, Abandoned> {
-        let moved = self.state.register(RSP).add(Value::exact(Base::ZERO, bytes), Width::W64);
+        let moved = self.state.register(RSP).add(Value::exact(AddressBase::ZERO, bytes), Width::W64);
         self.state.set_register(RSP, moved);
         self.check_stack_pointer(step)?;
         self.state.stack_pointer().ok_or(Abandoned)
@@ -323,8 +331,9 @@ impl Visit<'_> {
         if self.state.stack_pointer() != Some(0) {
             return Err(Rule::ReturnStackPointer);
         }
-        let is_restored =
-            |register: u8| self.state.register(register.into()).offset_from(Base::entry(register)) == Some(0);
+        let is_restored = |register: u8| {
+            self.state.register(register.into()).offset_from(AddressBase::entry(register)) == Some(0)
+        };
         match CALLEE_SAVED.into_iter().find(|register| !is_restored(*register)) {
             Some(register) => Err(Rule::CalleeSaved { register }),
             None => Ok(()),

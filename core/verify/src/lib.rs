@@ -83,7 +83,7 @@ pub use image::{
 };
 pub use rule::{REJECTIONS_MAX, Rejection, Rejections, Rule};
 
-use function::{FunctionVerifier, Subject};
+use function::{FunctionSubject, FunctionVerifier};
 use image::Surroundings;
 
 /// Proves that the code of an image is memory-safe within an environment.
@@ -101,7 +101,11 @@ pub fn verify(image: CodeImage, limits: &VerifyLimits) -> Result<VerifiedCode, R
     for (index, (function, end)) in (0..).zip(image.functions.iter().zip(ends)) {
         // `Surroundings` has checked the offsets.
         let code = image.code.get(function.offset as usize..end).unwrap_or_default();
-        facts.push(verifier.verify(Subject { function: *function, code, surroundings: &surroundings }));
+        facts.push(verifier.verify(FunctionSubject {
+            function: *function,
+            code,
+            surroundings: &surroundings,
+        }));
         verifier.report.drain_into(index, &mut rejected);
         if rejected.len() >= REJECTIONS_MAX {
             break;

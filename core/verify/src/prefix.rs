@@ -2,7 +2,7 @@
 
 use iced_x86::{EncodingKind, Instruction, OpKind, Register};
 
-use crate::allow::Class;
+use crate::allow::InstructionClass;
 
 /// The legacy prefixes of an instruction.
 #[derive(Clone, Copy)]
@@ -48,19 +48,22 @@ impl Prefixes {
     }
 
     /// Returns true if an instruction of this class may have these prefixes.
-    pub(crate) fn are_allowed(self, class: Class, instruction: &Instruction) -> bool {
+    pub(crate) fn are_allowed(self, class: InstructionClass, instruction: &Instruction) -> bool {
         // A prefix that is part of the opcode is not reported as a repeat prefix.
         if instruction.has_rep_prefix() || instruction.has_repne_prefix() || instruction.has_lock_prefix() {
             return false;
         }
         let allowed = match class {
-            Class::Nop => Self::OPERAND_SIZE | Self::PADDING | Self::ADDRESS_SIZE | Self::CS,
+            InstructionClass::Nop => Self::OPERAND_SIZE | Self::PADDING | Self::ADDRESS_SIZE | Self::CS,
             // The form of `llvm.ubsantrap`.
-            Class::Trap => Self::ADDRESS_SIZE,
+            InstructionClass::Trap => Self::ADDRESS_SIZE,
             // Vendors disagree about the operand size of branches.
-            Class::Jump | Class::Branch | Class::Call | Class::Return => 0,
-            Class::Lea => Self::OPERAND_SIZE,
-            Class::Push | Class::Pop => Self::GS,
+            InstructionClass::Jump
+            | InstructionClass::Branch
+            | InstructionClass::Call
+            | InstructionClass::Return => 0,
+            InstructionClass::Lea => Self::OPERAND_SIZE,
+            InstructionClass::Push | InstructionClass::Pop => Self::GS,
             _ if has_memory(instruction) => Self::OPERAND_SIZE | Self::GS | Self::REPEAT,
             _ => Self::OPERAND_SIZE | Self::REPEAT,
         };

@@ -1,6 +1,6 @@
 //! The abstract state between two instructions: registers, and values spilled to the frame.
 
-use crate::value::{Base, Value, Width};
+use crate::value::{AddressBase, Value, Width};
 
 /// The number of the stack pointer.
 pub(crate) const RSP: usize = 4;
@@ -26,9 +26,9 @@ impl State {
     pub(crate) fn at_entry() -> Self {
         let mut registers = [Value::TOP; 16];
         for number in CALLEE_SAVED {
-            registers[usize::from(number)] = Value::exact(Base::entry(number), 0);
+            registers[usize::from(number)] = Value::exact(AddressBase::entry(number), 0);
         }
-        registers[RSP] = Value::exact(Base::STACK, 0);
+        registers[RSP] = Value::exact(AddressBase::STACK, 0);
         Self { registers, slots: Slots::default() }
     }
 
@@ -51,7 +51,7 @@ impl State {
     /// The distance of the stack pointer from its value at entry.
     #[inline]
     pub(crate) fn stack_pointer(&self) -> Option<i64> {
-        self.registers[RSP].offset_from(Base::STACK)
+        self.registers[RSP].offset_from(AddressBase::STACK)
     }
 
     pub(crate) fn load(&self, offset: i64, width: Width) -> Value {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::value::{Base, Value, Width};
+use crate::value::{AddressBase, Value, Width};
 
 /// An interval and two of its members.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ fn members() -> impl Strategy<Value = Members> {
         let (least, most) = (first.min(second), first.max(second));
         let lo = lo.map_or(least, |lo| lo.min(least));
         let hi = hi.map_or(most, |hi| hi.max(most));
-        Members { value: Value { base: Base::ZERO, lo, hi }, members: [first, second] }
+        Members { value: Value { base: AddressBase::ZERO, lo, hi }, members: [first, second] }
     })
 }
 
@@ -47,7 +47,7 @@ fn signed(word: i64, width: Width) -> i64 {
 }
 
 fn contains(value: Value, word: i64) -> bool {
-    value.base == Base::ZERO && value.lo <= word && word <= value.hi
+    value.base == AddressBase::ZERO && value.lo <= word && word <= value.hi
 }
 
 /// Asserts that an abstract operation contains the concrete one on all members.
@@ -120,17 +120,17 @@ proptest! {
 
     #[test]
     fn bases_do_not_mix(a in word(), b in word()) {
-        let stack = Value::exact(Base::STACK, a);
-        let image = Value::exact(Base::IMAGE, b);
-        let number = Value::exact(Base::ZERO, b);
+        let stack = Value::exact(AddressBase::STACK, a);
+        let image = Value::exact(AddressBase::IMAGE, b);
+        let number = Value::exact(AddressBase::ZERO, b);
         prop_assert_eq!(stack.join(image), Value::TOP);
         prop_assert_eq!(stack.join(number), Value::TOP);
         prop_assert_eq!(stack.add(image, Width::W64), Value::TOP);
         prop_assert_eq!(number.sub(stack, Width::W64), Value::TOP);
-        prop_assert_eq!(stack.mul(Value::exact(Base::ZERO, 1), Width::W64), Value::TOP);
+        prop_assert_eq!(stack.mul(Value::exact(AddressBase::ZERO, 1), Width::W64), Value::TOP);
         prop_assert_eq!(stack.low(Width::W32), Value::any(Width::W32));
-        let moved = a.checked_add(b).map_or(Value::TOP, |sum| Value::exact(Base::STACK, sum));
+        let moved = a.checked_add(b).map_or(Value::TOP, |sum| Value::exact(AddressBase::STACK, sum));
         prop_assert_eq!(stack.add(number, Width::W64), moved);
-        prop_assert_eq!(Value::exact(Base::entry(3), 0).join(Value::exact(Base::entry(5), 0)), Value::TOP);
+        prop_assert_eq!(Value::exact(AddressBase::entry(3), 0).join(Value::exact(AddressBase::entry(5), 0)), Value::TOP);
     }
 }

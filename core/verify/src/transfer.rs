@@ -3,10 +3,10 @@
 use iced_x86::{OpKind, Register};
 
 use crate::access::{Place, address};
-use crate::allow::Class;
+use crate::allow::InstructionClass;
 use crate::decode::{Step, number};
 use crate::state::State;
-use crate::value::{Base, Value, Width};
+use crate::value::{AddressBase, Value, Width};
 
 /// Applies an instruction that only changes registers and its memory operand, which is at `place`.
 ///
@@ -41,19 +41,21 @@ fn apply_second(step: &Step, accumulator: Value, state: &mut State) {
     // Products of more than one operand write only that operand.
     let writes_both = step.written & (1 << RDX) != 0 && !step.writes_first;
     match step.class {
-        Class::Wide | Class::Multiply if writes_both && first_width(step) == Some(Width::W32) => {
+        InstructionClass::Wide | InstructionClass::Multiply
+            if writes_both && first_width(step) == Some(Width::W32) =>
+        {
             state.set_register(RAX, Value::any(Width::W32));
             state.set_register(RDX, Value::any(Width::W32));
         }
-        Class::Mulx | Class::Exchange => {
+        InstructionClass::Mulx | InstructionClass::Exchange => {
             let second = instruction.op1_register();
             if second.is_gpr32() {
                 state.set_register(number(second), Value::any(Width::W32));
             }
         }
-        Class::Cwde => state.set_register(RAX, accumulator.sign_extended(Width::W16, Width::W32)),
-        Class::Cdqe => state.set_register(RAX, accumulator.sign_extended(Width::W32, Width::W64)),
-        Class::Cdq => state.set_register(RDX, Value::any(Width::W32)),
+        InstructionClass::Cwde => state.set_register(RAX, accumulator.sign_extended(Width::W16, Width::W32)),
+        InstructionClass::Cdqe => state.set_register(RAX, accumulator.sign_extended(Width::W32, Width::W64)),
+        InstructionClass::Cdq => state.set_register(RDX, Value::any(Width::W32)),
         _ => {}
     }
 }
@@ -115,7 +117,7 @@ impl Operands<'_> {
                 _ => Value::TOP,
             },
             _ => match instruction.try_immediate(operand) {
-                Ok(immediate) => Value::exact(Base::ZERO, immediate.cast_signed()),
+                Ok(immediate) => Value::exact(AddressBase::ZERO, immediate.cast_signed()),
                 Err(_) => Value::TOP,
             },
         }
@@ -137,33 +139,35 @@ impl Operands<'_> {
             return None;
         }
         let instruction = &self.step.instruction;
-        let one = Value::exact(Base::ZERO, 1);
-        let zero = Value::exact(Base::ZERO, 0);
+        let one = Value::exact(AddressBase::ZERO, 1);
+        let zero = Value::exact(AddressBase::ZERO, 0);
         // The two operands of arithmetic: the first and second, or the second and third.
         let (left, right) = if instruction.op_count() == 3 { (1, 2) } else { (0, 1) };
         let value = match self.step.class {
-            Class::Move => self.read(1),
-            Class::SignExtend => match self.operand_width(1) {
+            InstructionClass::Move => self.read(1),
+            InstructionClass::SignExtend => match self.operand_width(1) {
                 Some(from) => self.read(1).sign_extended(from, width),
                 None => Value::any(width),
             },
-            Class::Lea => address(instruction, self.state),
-            Class::Subtract | Class::Xor if self.is_same_register() => zero,
-            Class::Add => self.read(0).add(self.read(1), width),
-            Class::Subtract => self.read(0).sub(self.read(1), width),
-            Class::Increment => self.read(0).add(one, width),
-            Class::Decrement => self.read(0).sub(one, width),
-            Class::Negate => zero.sub(self.read(0), width),
-            Class::Not => Value::exact(Base::ZERO, -1).sub(self.read(0), width),
-            Class::And => self.read(0).and(self.read(1), width),
-            Class::Or | Class::Xor => self.read(0).or(self.read(1), width),
-            Class::ShiftLeft => self.read(left).shift_left(self.read(right), width),
-            Class::ShiftRight => self.read(left).shift_right(self.read(right), width),
-            Class::ShiftRightSigned => self.read(left).shift_right_signed(self.read(right), width),
-            Class::Multiply if instruction.op_count() > 1 => self.read(left).mul(self.read(right), width),
-            Class::Count => Value { base: Base::ZERO, lo: 0, hi: width.bits().into() },
-            Class::ConditionalMove => self.read(0).join(self.read(1)),
-            Class::Set => Value { base: Base::ZERO, lo: 0, hi: 1 },
+            InstructionClass::Lea => address(instruction, self.state),
+            InstructionClass::Subtract | InstructionClass::Xor if self.is_same_register() => zero,
+            InstructionClass::Add => self.read(0).add(self.read(1), width),
+            InstructionClass::Subtract => self.read(0).sub(self.read(1), width),
+            InstructionClass::Increment => self.read(0).add(one, width),
+            InstructionClass::Decrement => self.read(0).sub(one, width),
+            InstructionClass::Negate => zero.sub(self.read(0), width),
+            InstructionClass::Not => Value::exact(AddressBase::ZERO, -1).sub(self.read(0), width),
+            InstructionClass::And => self.read(0).and(self.read(1), width),
+            InstructionClass::Or | InstructionClass::Xor => self.read(0).or(self.read(1), width),
+            InstructionClass::ShiftLeft => self.read(left).shift_left(self.read(right), width),
+            InstructionClass::ShiftRight => self.read(left).shift_right(self.read(right), width),
+            InstructionClass::ShiftRightSigned => self.read(left).shift_right_signed(self.read(right), width),
+            InstructionClass::Multiply if instruction.op_count() > 1 => {
+                self.read(left).mul(self.read(right), width)
+            }
+            InstructionClass::Count => Value { base: AddressBase::ZERO, lo: 0, hi: width.bits().into() },
+            InstructionClass::ConditionalMove => self.read(0).join(self.read(1)),
+            InstructionClass::Set => Value { base: AddressBase::ZERO, lo: 0, hi: 1 },
             _ => Value::any(width),
         };
         Some(value.low(width))
@@ -178,10 +182,14 @@ impl Operands<'_> {
         let old = self.state.register(number(register));
         match Width::of_bytes(register.size()) {
             // The destination is unchanged if there is no bit.
-            Some(Width::W32) if self.step.class == Class::BitScan && !old.is_within(Width::W32) => Value::TOP,
+            Some(Width::W32)
+                if self.step.class == InstructionClass::BitScan && !old.is_within(Width::W32) =>
+            {
+                Value::TOP
+            }
             Some(Width::W32 | Width::W64) => result,
             Some(width @ (Width::W8 | Width::W16))
-                if self.step.class != Class::Exchange && !is_high_byte(register) =>
+                if self.step.class != InstructionClass::Exchange && !is_high_byte(register) =>
             {
                 old.with_low(result, width)
             }

@@ -39,9 +39,9 @@ impl Width {
 ///
 /// A word rather than an enum, so that values are copied as three words without partial stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Base(u64);
+pub(crate) struct AddressBase(u64);
 
-impl Base {
+impl AddressBase {
     /// No such term: the value is a number.
     pub(crate) const ZERO: Self = Self(0);
     /// The stack pointer at entry.
@@ -58,7 +58,7 @@ impl Base {
 /// A set of 64-bit values: base + x for each x from `lo` to `hi`, modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
-    pub(crate) base: Base,
+    pub(crate) base: AddressBase,
     pub(crate) lo: i64,
     pub(crate) hi: i64,
 }
@@ -68,18 +68,18 @@ const WORD_MAX: i64 = u32::MAX as i64;
 
 impl Value {
     /// Every 64-bit value.
-    pub(crate) const TOP: Self = Self { base: Base::ZERO, lo: i64::MIN, hi: i64::MAX };
+    pub(crate) const TOP: Self = Self { base: AddressBase::ZERO, lo: i64::MIN, hi: i64::MAX };
 
-    pub(crate) const fn exact(base: Base, offset: i64) -> Self {
+    pub(crate) const fn exact(base: AddressBase, offset: i64) -> Self {
         Self { base, lo: offset, hi: offset }
     }
 
     /// Every value of this width, zero-extended.
     pub(crate) const fn any(width: Width) -> Self {
         match width {
-            Width::W8 => Self { base: Base::ZERO, lo: 0, hi: 0xff },
-            Width::W16 => Self { base: Base::ZERO, lo: 0, hi: 0xffff },
-            Width::W32 => Self { base: Base::ZERO, lo: 0, hi: WORD_MAX },
+            Width::W8 => Self { base: AddressBase::ZERO, lo: 0, hi: 0xff },
+            Width::W16 => Self { base: AddressBase::ZERO, lo: 0, hi: 0xffff },
+            Width::W32 => Self { base: AddressBase::ZERO, lo: 0, hi: WORD_MAX },
             Width::W64 => Self::TOP,
         }
     }
@@ -88,18 +88,18 @@ impl Value {
     #[inline]
     pub(crate) fn number(lo: i128, hi: i128, width: Width) -> Self {
         if width == Width::W64 || (lo >= 0 && hi <= width.max()) {
-            return Self::new(Base::ZERO, lo, hi);
+            return Self::new(AddressBase::ZERO, lo, hi);
         }
         let bits = width.bits();
         let turn = lo >> bits;
         if turn != hi >> bits {
             return Self::any(width);
         }
-        Self::new(Base::ZERO, lo - (turn << bits), hi - (turn << bits))
+        Self::new(AddressBase::ZERO, lo - (turn << bits), hi - (turn << bits))
     }
 
     /// Returns [`Self::TOP`] if an end does not fit.
-    fn new(base: Base, lo: i128, hi: i128) -> Self {
+    fn new(base: AddressBase, lo: i128, hi: i128) -> Self {
         match (i64::try_from(lo), i64::try_from(hi)) {
             (Ok(lo), Ok(hi)) => Self { base, lo, hi },
             _ => Self::TOP,
@@ -107,18 +107,18 @@ impl Value {
     }
 
     /// Returns the offset of a value with this base if it is a single one.
-    pub(crate) fn offset_from(self, base: Base) -> Option<i64> {
+    pub(crate) fn offset_from(self, base: AddressBase) -> Option<i64> {
         (self.base == base && self.lo == self.hi).then_some(self.lo)
     }
 
     pub(crate) fn is_within(self, width: Width) -> bool {
-        self.base == Base::ZERO && self.lo >= 0 && self.hi <= Self::any(width).hi
+        self.base == AddressBase::ZERO && self.lo >= 0 && self.hi <= Self::any(width).hi
     }
 
     /// The ends of the value as a signed 64-bit number.
     #[inline]
     fn ends(self) -> (i128, i128) {
-        let number = if self.base == Base::ZERO { self } else { Self::TOP };
+        let number = if self.base == AddressBase::ZERO { self } else { Self::TOP };
         (number.lo.into(), number.hi.into())
     }
 
@@ -170,7 +170,7 @@ impl Value {
             return Self::number(a + c, b + d, width);
         }
         let base = match (self.base, other.base) {
-            (base, Base::ZERO) | (Base::ZERO, base) => base,
+            (base, AddressBase::ZERO) | (AddressBase::ZERO, base) => base,
             _ => return Self::TOP,
         };
         let sum = |a: i64, b: i64| i128::from(a) + i128::from(b);
@@ -183,8 +183,8 @@ impl Value {
             return Self::number(a - d, b - c, width);
         }
         let base = match (self.base, other.base) {
-            (base, Base::ZERO) => base,
-            (a, b) if a == b => Base::ZERO,
+            (base, AddressBase::ZERO) => base,
+            (a, b) if a == b => AddressBase::ZERO,
             _ => return Self::TOP,
         };
         let difference = |a: i64, b: i64| i128::from(a) - i128::from(b);
@@ -249,7 +249,9 @@ impl Value {
             return low.low(width);
         }
         match self.base {
-            Base::ZERO if self.lo >= 0 => Self { base: Base::ZERO, lo: 0, hi: self.hi | Self::any(width).hi },
+            AddressBase::ZERO if self.lo >= 0 => {
+                Self { base: AddressBase::ZERO, lo: 0, hi: self.hi | Self::any(width).hi }
+            }
             _ => Self::TOP,
         }
     }
@@ -270,7 +272,7 @@ impl Value {
         if joined.base != self.base || joined == self {
             return joined;
         }
-        if joined.base != Base::ZERO {
+        if joined.base != AddressBase::ZERO {
             return Self::TOP;
         }
         let lo = match joined.lo {
@@ -283,7 +285,7 @@ impl Value {
             ..=WORD_MAX => WORD_MAX,
             _ => i64::MAX,
         };
-        Self { base: Base::ZERO, lo, hi }
+        Self { base: AddressBase::ZERO, lo, hi }
     }
 }
 

@@ -32,6 +32,22 @@ pub(crate) struct Control {
     pub(crate) host: Option<*mut dyn HostCalls>,
 }
 
+/// The way in which a module's code was left, as a number, and the value that belongs to it.
+#[repr(C)]
+pub(crate) struct Exit {
+    pub(crate) status: u64,
+    pub(crate) value: u64,
+}
+
+/// The code has returned; the value is its result.
+pub(crate) const RETURNED: u64 = 0;
+/// A host function has suspended the call.
+pub(crate) const SUSPENDED: u64 = 1;
+/// A host function has aborted the call.
+pub(crate) const ABORTED: u64 = 2;
+/// The code has trapped.
+pub(crate) const TRAPPED: u64 = 3;
+
 impl Control {
     /// Returns the offset in the code to which a host function would have returned.
     pub(crate) fn return_offset(&self) -> usize {

@@ -4,27 +4,11 @@
 //! calls a thunk, which jumps to [`call_host`]; that switches to the stack of the host. All registers that could hold a value
 //! of the host are cleared before code of the module runs.
 
-use crate::control::Control;
+use crate::control::{ABORTED, Control, Exit, RETURNED, SUSPENDED, TRAPPED};
 use crate::layout::BELOW;
 use crate::sandbox::HostAnswer;
 use std::arch::naked_asm;
 use std::mem::offset_of;
-
-/// The way in which a module's code was left, as a number, and the value that belongs to it.
-#[repr(C)]
-pub(crate) struct Exit {
-    pub(crate) status: u64,
-    pub(crate) value: u64,
-}
-
-/// The code has returned; the value is its result.
-pub(crate) const RETURNED: u64 = 0;
-/// A host function has suspended the call.
-pub(crate) const SUSPENDED: u64 = 1;
-/// A host function has aborted the call.
-pub(crate) const ABORTED: u64 = 2;
-/// The code has trapped.
-pub(crate) const TRAPPED: u64 = 3;
 
 /// The offset of the host's page from the base of GS.
 #[expect(clippy::cast_possible_wrap, clippy::cast_possible_truncation, reason = "64 KiB")]
@@ -85,6 +69,7 @@ macro_rules! leave_host {
 /// # Safety
 /// `control` is that of a sandbox whose memory begins [`BELOW`] bytes behind it, and `function` a verified function of its
 /// code without arguments on the stack.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter(control: *mut Control, function: usize, arguments: &[u64; 6]) -> Exit {
     naked_asm!(
@@ -124,6 +109,7 @@ pub(crate) unsafe extern "C" fn enter(control: *mut Control, function: usize, ar
 ///
 /// # Safety
 /// `control` is that of a sandbox whose call is suspended.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn resume(control: *mut Control, value: u64) -> Exit {
     naked_asm!(
@@ -144,6 +130,7 @@ pub(crate) unsafe extern "C" fn resume(control: *mut Control, value: u64) -> Exi
 }
 
 /// The code that every thunk jumps to, with its number in eax: calls the host function on the stack of the host.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_host() {
     naked_asm!(
@@ -183,6 +170,7 @@ pub(crate) unsafe extern "C" fn call_host() {
 }
 
 /// Returns from a thunk to the module, with the result in rax, also for a result that is a float.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 unsafe extern "C" fn return_to_guest() {
     naked_asm!(
@@ -203,6 +191,7 @@ unsafe extern "C" fn return_to_guest() {
 }
 
 /// The code at which a thread continues after a trap.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave_after_trap() {
     naked_asm!(
@@ -217,6 +206,7 @@ pub(crate) unsafe extern "C" fn leave_after_trap() {
 }
 
 /// Returns to the caller of [`enter`] or [`resume`], with the exit in rax and rdx. The stack is that of the host.
+// SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 unsafe extern "C" fn return_to_host() {
     naked_asm!(

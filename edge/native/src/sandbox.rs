@@ -1,8 +1,8 @@
 //! A sandbox that runs verified code.
 
 use crate::code::NativeCode;
-use crate::control::{Control, replace_current};
-use crate::enter::{self, ABORTED, Exit, RETURNED, SUSPENDED};
+use crate::control::{ABORTED, Control, Exit, RETURNED, SUSPENDED, replace_current};
+use crate::enter;
 use crate::layout::{BELOW, CONTROL_BYTES, GLOBALS_MAX};
 use crate::stack::GuestStack;
 use std::sync::Arc;

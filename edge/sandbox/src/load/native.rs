@@ -4,7 +4,6 @@
 
 use crate::load::compile::CompileError;
 use crate::load::rewrite::{LIMIT, NEXT_EVENT};
-use crate::run::space::GUARD;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
@@ -73,12 +72,12 @@ pub(crate) struct NativeModule {
 }
 
 impl NativeModule {
-    /// Compiles a rewritten module.
+    /// Compiles a rewritten module, for address spaces with this number of inaccessible bytes behind the memory.
     ///
     /// # Errors
     /// [`CompileError::Module`] if the module cannot be lowered, or its machine code is rejected;
     /// [`CompileError::Process`] if the compiler does not run.
-    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, CompileError> {
+    pub(crate) fn compile(bytes: &[u8], guard_bytes: usize) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
         let lowered = weir_lower::lower(bytes).map_err(|error| failed(&error))?;
         if lowered.globals_bytes > GLOBALS_MAX {
@@ -91,7 +90,7 @@ impl NativeModule {
         let limits = VerifyLimits {
             thunks: vec![0; thunks.len()],
             globals_bytes: GLOBALS_MAX,
-            guard_bytes: u32::try_from(GUARD).unwrap_or(0),
+            guard_bytes: u32::try_from(guard_bytes).unwrap_or(0),
             frame_max: FRAME_MAX,
             code_max: CODE_MAX,
             functions_max: FUNCTIONS_MAX,
