@@ -1,4 +1,4 @@
-//! The time that verification takes: `cargo run --release -p weir-verify --example speed`.
+//! The time that verification takes: `cargo run --release -p weir-verify --example verify_speed`.
 
 #![forbid(unsafe_code)]
 
