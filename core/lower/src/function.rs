@@ -159,13 +159,14 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             parameters: Vec::new(),
             height: 0,
         });
-        let hints = module.hints.get(&index).map_or(&[][..], Vec::as_slice);
+        let mut hints = module.hints.get(&index).into_iter().flatten().peekable();
         let start = body.range().start;
         let mut operators = body.get_operators_reader()?;
         while !operators.eof() {
             let at = operators.original_position();
             let in_body = u32::try_from(at - start).unwrap_or(u32::MAX);
-            let hint = hints.iter().find(|(offset, _)| *offset == in_body).map(|(_, taken)| *taken);
+            while hints.next_if(|(offset, _)| *offset < in_body).is_some() {}
+            let hint = hints.next_if(|(offset, _)| *offset == in_body).map(|(_, taken)| *taken);
             this.offset = u32::try_from(at).unwrap_or(u32::MAX);
             this.instruction(&operators.read()?, hint)?;
         }

@@ -87,6 +87,31 @@ pub enum Unsupported {
     Section(&'static str),
 }
 
+/// The inaccessible bytes that must be behind the 4 GiB of the memory, for offsets that the code adds to addresses.
+pub const GUARD: u32 = 32 << 20;
+
+/// The arguments of clang 19 for the text: it reads standard input, and writes an object file to standard output.
+pub const CLANG_ARGUMENTS: &[&str] = &[
+    "-cc1",
+    "-triple",
+    "x86_64-unknown-linux-gnu",
+    "-O3",
+    "-emit-obj",
+    "-mrelocation-model",
+    "pic",
+    "-pic-level",
+    "2",
+    "-ffp-contract=off",
+    // A call that does not return is followed by a trap, and not by the next function.
+    "-mllvm",
+    "-trap-unreachable",
+    "-x",
+    "ir",
+    "-o",
+    "-",
+    "-",
+];
+
 /// The processor that the code is for: SSE4.2 is enough for all instructions without calls of a mathematical library.
 const CPU: &str = "x86-64-v2";
 

@@ -4,17 +4,17 @@
 //! performs each of them, and in their order, also if a value is not used. An access that traps then leaves the memory as
 //! WebAssembly demands. The compiler of the module has already removed accesses that are not needed.
 
-use crate::LowerError;
 use crate::function::{FunctionLowering, StackOperand, ir_type};
 use crate::module::Constant;
 use crate::thunk::GuestThunk;
 use crate::trap::TrapCode;
+use crate::{GUARD, LowerError};
 use wasmparser::{MemArg, Operator, ValType};
 
 use ValType::{F32, F64, I32, I64, V128};
 
 /// The largest offset that an access adds to an address. It leaves room in the guard for the access itself.
-const OFFSET_MAX: u64 = (32 << 20) - 64;
+const OFFSET_MAX: u64 = GUARD as u64 - 64;
 
 impl FunctionLowering<'_, '_> {
     /// Lowers an instruction on the memory. Returns false if the instruction is not one of these.

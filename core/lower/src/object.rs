@@ -11,7 +11,7 @@ use object::{
     RelocationTarget, SectionIndex, SectionKind,
 };
 use std::collections::{BTreeMap, HashMap};
-use weir_verify::{CONSTANTS_ALIGNMENT, CodeImage, ImageFunction, THUNK_BYTES};
+use weir_verify::{CONSTANTS_ALIGNMENT, CodeImage, ImageFunction, PADDING, THUNK_BYTES};
 
 /// An image, and the places of the module's functions in it.
 #[derive(Debug)]
@@ -42,16 +42,12 @@ pub enum ObjectError {
     TooLong(u32),
 }
 
-/// The most bytes of code, and of constants.
-const BYTES_MAX: u32 = 64 << 20;
-/// The instruction `int3`, which fills gaps between two sections of code.
-const INT3: u8 = 0xcc;
-
-/// Places the sections of an object file in an image, and resolves the distances between them.
+/// Places the sections of an object file in an image, and resolves the distances between them. The image has at most
+/// `bytes_max` bytes of code, and as many of constants: sections of a file can overlap, and take more than the file.
 ///
 /// # Errors
 /// [`ObjectError`].
-pub fn link(bytes: &[u8], lowered: &Lowered) -> Result<LinkedObject, ObjectError> {
+pub fn link(bytes: &[u8], lowered: &Lowered, bytes_max: u32) -> Result<LinkedObject, ObjectError> {
     let file = ElfFile64::<Endianness>::parse(bytes)?;
     if file.architecture() != Architecture::X86_64 || file.kind() != ObjectKind::Relocatable {
         return Err(ObjectError::Machine);
@@ -61,7 +57,7 @@ pub fn link(bytes: &[u8], lowered: &Lowered) -> Result<LinkedObject, ObjectError
     let (mut code_places, mut constant_places) = (HashMap::new(), HashMap::new());
     for section in file.sections() {
         let (to, places, fill) = match section.kind() {
-            SectionKind::Text => (&mut code, &mut code_places, INT3),
+            SectionKind::Text => (&mut code, &mut code_places, PADDING),
             SectionKind::ReadOnlyData | SectionKind::ReadOnlyString => {
                 (&mut constants, &mut constant_places, 0)
             }
@@ -70,8 +66,8 @@ pub fn link(bytes: &[u8], lowered: &Lowered) -> Result<LinkedObject, ObjectError
         let data = section.data()?;
         let align = usize::try_from(section.align().clamp(1, 64)).unwrap_or(1).next_power_of_two();
         to.resize(to.len().next_multiple_of(align), fill);
-        if to.len().saturating_add(data.len()) > BYTES_MAX as usize {
-            return Err(ObjectError::TooLong(BYTES_MAX));
+        if to.len().saturating_add(data.len()) > bytes_max as usize {
+            return Err(ObjectError::TooLong(bytes_max));
         }
         places.insert(section.index(), to.len() as u64);
         to.extend_from_slice(data);

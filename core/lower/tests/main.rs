@@ -20,12 +20,12 @@ fn what_is_not_lowered_is_named() {
 fn bytes_that_are_no_module_or_no_object_are_refused() {
     assert!(lower(b"\0asm\x01\0\0\0\x01\x7f").is_err());
     let lowered = lower(&wat::parse_str("(module (func))").unwrap()).unwrap();
-    assert!(matches!(link(b"\x7fELF", &lowered), Err(ObjectError::Format(_))));
+    assert!(matches!(link(b"\x7fELF", &lowered, 1 << 20), Err(ObjectError::Format(_))));
     // An object file without sections has no function.
     let mut empty = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\x3e\0\x01\0\0\0".to_vec();
     empty.resize(64, 0);
     empty[52] = 64;
-    assert!(matches!(link(&empty, &lowered), Err(ObjectError::Function(0))));
+    assert!(matches!(link(&empty, &lowered, 1 << 20), Err(ObjectError::Function(0))));
     empty[18] = 0xb7;
-    assert!(matches!(link(&empty, &lowered), Err(ObjectError::Machine)));
+    assert!(matches!(link(&empty, &lowered, 1 << 20), Err(ObjectError::Machine)));
 }

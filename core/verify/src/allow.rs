@@ -65,7 +65,6 @@ pub(crate) enum InstructionClass {
 }
 
 use InstructionClass as C;
-#[allow(clippy::enum_glob_use)]
 use Mnemonic::*;
 
 /// The allow-list. Names that a string instruction shares (`movsd`, `cmpsd`) are allowed for the vector instruction

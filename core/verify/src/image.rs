@@ -10,6 +10,9 @@ pub const CONSTANTS_ALIGNMENT: u32 = 4096;
 /// The distance between two thunks. Thunk `k` is at image address `-THUNK_BYTES * (k + 1)`.
 pub const THUNK_BYTES: u32 = 16;
 
+/// The instruction `int3`, which fills gaps. The verifier accepts it where no path leads.
+pub const PADDING: u8 = 0xcc;
+
 /// Machine code of a module, as the untrusted compiler returns it. Its displacements are resolved in image coordinates:
 /// the code begins at 0, the constants at the next multiple of [`CONSTANTS_ALIGNMENT`], and thunks lie below 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -78,7 +78,7 @@ mod transfer;
 mod value;
 
 pub use image::{
-    CONSTANTS_ALIGNMENT, Callee, CodeImage, CpuFeatures, FunctionFacts, ImageFunction, THUNK_BYTES,
+    CONSTANTS_ALIGNMENT, Callee, CodeImage, CpuFeatures, FunctionFacts, ImageFunction, PADDING, THUNK_BYTES,
     VerifiedCode, VerifyLimits,
 };
 pub use rule::{REJECTIONS_MAX, Rejection, Rejections, Rule};

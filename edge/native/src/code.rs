@@ -1,13 +1,33 @@
 //! The mapping of verified code.
 
 use crate::enter::call_host;
+use crate::layout::{FRAME_MAX, GLOBALS_MAX};
 use crate::signal;
 use std::ops::Range;
 use std::{io, ptr};
-use weir_verify::{CONSTANTS_ALIGNMENT, THUNK_BYTES, VerifiedCode};
+use weir_lower::GUARD;
+use weir_verify::{CONSTANTS_ALIGNMENT, CpuFeatures, PADDING, THUNK_BYTES, VerifiedCode, VerifyLimits};
 
 /// The most thunks of a module.
 const THUNKS_MAX: usize = 200;
+
+/// The most bytes of code, and of constants.
+pub const CODE_MAX: u32 = 64 << 20;
+/// The most functions of a module.
+const FUNCTIONS_MAX: u32 = 50_000;
+
+/// Returns the limits for code that [`NativeCode`] maps, which calls this number of thunks.
+pub fn verify_limits(thunks: usize) -> VerifyLimits {
+    VerifyLimits {
+        thunks: vec![0; thunks],
+        globals_bytes: GLOBALS_MAX,
+        guard_bytes: GUARD,
+        frame_max: FRAME_MAX,
+        code_max: CODE_MAX,
+        functions_max: FUNCTIONS_MAX,
+        features: CpuFeatures::Baseline,
+    }
+}
 
 /// Verified code in memory: thunks, functions and constants. All sandboxes of a module share it.
 #[derive(Debug)]
@@ -77,7 +97,7 @@ impl NativeCode {
         // SAFETY: all writes are inside the mapping, which is new and writable: thunks in its first page, then the
         // functions, then the constants.
         unsafe {
-            ptr::write_bytes(mapping, INT3, executable);
+            ptr::write_bytes(mapping, PADDING, executable);
             write_thunks(mapping, page, thunks);
             ptr::copy_nonoverlapping(this.verified.code().as_ptr(), mapping.add(page), code_bytes);
             ptr::copy_nonoverlapping(
@@ -98,11 +118,6 @@ impl NativeCode {
         Ok(this)
     }
 
-    /// Returns the code that was verified.
-    pub fn verified(&self) -> &VerifiedCode {
-        &self.verified
-    }
-
     /// Returns the addresses of the functions.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.code.clone()
@@ -121,9 +136,6 @@ impl Drop for NativeCode {
         unsafe { libc::munmap(self.mapping.cast(), self.mapped_bytes) };
     }
 }
-
-/// The instruction `int3`, which fills the gaps.
-const INT3: u8 = 0xcc;
 
 /// Writes the thunks so that they end `page` bytes behind `mapping`, where the code begins. Each loads its number and jumps to a
 /// common part, which jumps to [`call_host`].

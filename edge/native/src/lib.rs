@@ -24,7 +24,7 @@ mod sandbox;
 mod signal;
 mod stack;
 
-pub use code::{CodeError, NativeCode};
+pub use code::{CODE_MAX, CodeError, NativeCode, verify_limits};
 pub use sandbox::{HostAnswer, HostCalls, NativeExit, NativeSandbox, NativeTrap, TrapKind};
 pub use signal::interrupt;
 

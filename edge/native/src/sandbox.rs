@@ -74,7 +74,7 @@ pub struct NativeSandbox {
     /// The beginning of the memory.
     base: *mut u8,
     code: Arc<NativeCode>,
-    stack: GuestStack,
+    _stack: GuestStack,
     is_suspended: bool,
 }
 
@@ -118,7 +118,7 @@ impl NativeSandbox {
         const { assert!(size_of::<Control>() <= CONTROL_BYTES) };
         // SAFETY: the page is writable now, aligned, and long enough.
         unsafe { control.write(state) };
-        Ok(Self { control, base, code, stack, is_suspended: false })
+        Ok(Self { control, base, code, _stack: stack, is_suspended: false })
     }
 
     /// Calls a function, by its index in the verified code, with up to six integers.
@@ -143,11 +143,6 @@ impl NativeSandbox {
         assert!(mem::take(&mut self.is_suspended), "no call is suspended");
         // SAFETY: the control is that of this sandbox, whose call is suspended.
         self.run(host, |control| unsafe { enter::resume(control, value) })
-    }
-
-    /// Forgets a suspended call.
-    pub fn forget_call(&mut self) {
-        self.is_suspended = false;
     }
 
     fn run(&mut self, host: &mut dyn HostCalls, enter: impl FnOnce(*mut Control) -> Exit) -> NativeExit {
@@ -180,11 +175,6 @@ impl NativeSandbox {
     /// Returns true if a call is suspended.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
-    }
-
-    /// Returns the addresses below the stack that are inaccessible.
-    pub fn stack_guard(&self) -> std::ops::Range<usize> {
-        self.stack.guard()
     }
 
     fn global(&self, below: u32) -> *mut u8 {

@@ -1,7 +1,8 @@
 //! Traps: the signals that the processor's faults raise while code of a module runs.
 //!
 //! The handlers are installed after those of other parts of the program, and so get the signals first. A signal that no
-//! module's code has raised goes to the handler before.
+//! module's code has raised goes to the handler before. Handlers run on the thread's alternate stack, which Rust's standard library
+//! gives to each thread that it starts: a module whose stack is used up leaves no room on it.
 
 use crate::control::{Control, current};
 use crate::enter::leave_after_trap;

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::ptr;
 use std::sync::Arc;
-use weir_lower::{Lowered, link, lower};
-use weir_native::layout::{BELOW, FRAME_MAX, GLOBALS_MAX};
-use weir_native::{HostAnswer, HostCalls, NativeCode, NativeExit, NativeSandbox};
-use weir_verify::{CpuFeatures, VerifiedCode, VerifyLimits, verify};
+use weir_lower::{CLANG_ARGUMENTS, GUARD, Lowered, link, lower};
+use weir_native::layout::BELOW;
+use weir_native::{CODE_MAX, HostAnswer, HostCalls, NativeCode, NativeExit, NativeSandbox, verify_limits};
+use weir_verify::{VerifiedCode, verify};
 
-const SPACE: usize = (4 << 30) + (32 << 20);
+const SPACE: usize = (4 << 30) + GUARD as usize;
 
 /// The addresses of a memory, with what is reserved below and behind.
 pub struct Space(*mut u8);
@@ -44,13 +44,8 @@ impl Drop for Space {
 
 /// Compiles IR with clang; `None` if it is not installed.
 pub fn clang(ir: &str) -> Option<Vec<u8>> {
-    let arguments = "-cc1 -triple x86_64-unknown-linux-gnu -O3 -emit-obj -mrelocation-model pic -pic-level 2 -ffp-contract=off -mllvm -trap-unreachable";
-    let child = Command::new("clang-19")
-        .args(arguments.split(' '))
-        .args(["-x", "ir", "-o", "-", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
+    let child =
+        Command::new("clang-19").args(CLANG_ARGUMENTS).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = child else {
         _ = writeln!(std::io::stderr(), "SKIPPED: native code is not compiled here: no clang-19");
         return None;
@@ -67,17 +62,9 @@ pub fn clang(ir: &str) -> Option<Vec<u8>> {
 pub fn compile(wasm: &[u8]) -> Option<(Lowered, Vec<u32>, VerifiedCode)> {
     let lowered = lower(wasm).unwrap();
     let object = clang(&lowered.ir)?;
-    let linked = link(&object, &lowered).unwrap();
-    let limits = VerifyLimits {
-        thunks: vec![0; lowered.thunks.len()],
-        globals_bytes: GLOBALS_MAX,
-        guard_bytes: 32 << 20,
-        frame_max: FRAME_MAX,
-        code_max: 64 << 20,
-        functions_max: 100_000,
-        features: CpuFeatures::Baseline,
-    };
-    let code = verify(linked.image, &limits).unwrap_or_else(|rejections| panic!("{rejections}"));
+    let linked = link(&object, &lowered, CODE_MAX).unwrap();
+    let code = verify(linked.image, &verify_limits(lowered.thunks.len()))
+        .unwrap_or_else(|rejections| panic!("{rejections}"));
     Some((lowered, linked.functions, code))
 }
 

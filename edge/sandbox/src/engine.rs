@@ -287,9 +287,7 @@ impl Engine {
         let native = match self.options.back_end {
             BackEnd::Cranelift => Err("the engine uses Cranelift".to_owned()),
             BackEnd::Llvm if checks.has_suspendable_calls() => Err("its calls can be suspended".to_owned()),
-            BackEnd::Llvm => {
-                NativeModule::compile(&bytes, GUARD).map(Arc::new).map_err(|error| error.to_string())
-            }
+            BackEnd::Llvm => NativeModule::compile(&bytes).map(Arc::new).map_err(|error| error.to_string()),
         };
         Ok(CompiledModule { code, native, checks, indices, from_cache })
     }

@@ -141,6 +141,8 @@ fn an_endless_loop_ends_in_both_back_ends() {
     let faults: Vec<_> = instance.incidents().iter().map(|incident| &incident.fault).collect();
     assert_eq!(faults.len(), 1);
     assert_eq!(faults[0].kind, FaultKind::TimeOverrun);
+    // The function is the one into which LLVM has inlined the loop.
+    assert!(faults[0].function.is_some());
     assert!(instance.has_ended());
 }
 

@@ -10,37 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
 use weir_lower::{Constant, GuestThunk, Lowered, Thunk};
-use weir_native::NativeCode;
-use weir_native::layout::{FRAME_MAX, GLOBALS_MAX};
-use weir_verify::{CpuFeatures, VerifyLimits};
+use weir_native::layout::GLOBALS_MAX;
+use weir_native::{CODE_MAX, NativeCode, verify_limits};
 
 /// The compiler.
 const CLANG: &str = "clang-19";
-/// The arguments of the compiler, which reads a module from standard input and writes an object file to standard output.
-const ARGUMENTS: &[&str] = &[
-    "-cc1",
-    "-triple",
-    "x86_64-unknown-linux-gnu",
-    "-O3",
-    "-emit-obj",
-    "-mrelocation-model",
-    "pic",
-    "-pic-level",
-    "2",
-    "-ffp-contract=off",
-    // A call that does not return is followed by a trap, and not by the next function.
-    "-mllvm",
-    "-trap-unreachable",
-    "-x",
-    "ir",
-    "-o",
-    "-",
-    "-",
-];
-/// The most bytes of code, and of constants.
-const CODE_MAX: u32 = 64 << 20;
-/// The most functions of a module.
-const FUNCTIONS_MAX: u32 = 50_000;
 
 /// A function of the host that machine code calls through a thunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +46,12 @@ pub(crate) struct NativeModule {
 }
 
 impl NativeModule {
-    /// Compiles a rewritten module, for address spaces with this number of inaccessible bytes behind the memory.
+    /// Compiles a rewritten module.
     ///
     /// # Errors
     /// [`CompileError::Module`] if the module cannot be lowered, or its machine code is rejected;
     /// [`CompileError::Process`] if the compiler does not run.
-    pub(crate) fn compile(bytes: &[u8], guard_bytes: usize) -> Result<Self, CompileError> {
+    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
         let lowered = weir_lower::lower(bytes).map_err(|error| failed(&error))?;
         if lowered.globals_bytes > GLOBALS_MAX {
@@ -86,17 +60,9 @@ impl NativeModule {
         let thunks = host_thunks(&lowered)
             .ok_or_else(|| failed(&"it calls a function of the host that machine code cannot call"))?;
         let object = run_clang(&lowered.ir)?;
-        let linked = weir_lower::link(&object, &lowered).map_err(|error| failed(&error))?;
-        let limits = VerifyLimits {
-            thunks: vec![0; thunks.len()],
-            globals_bytes: GLOBALS_MAX,
-            guard_bytes: u32::try_from(guard_bytes).unwrap_or(0),
-            frame_max: FRAME_MAX,
-            code_max: CODE_MAX,
-            functions_max: FUNCTIONS_MAX,
-            features: CpuFeatures::Baseline,
-        };
-        let verified = weir_verify::verify(linked.image, &limits).map_err(|error| failed(&error))?;
+        let linked = weir_lower::link(&object, &lowered, CODE_MAX).map_err(|error| failed(&error))?;
+        let verified = weir_verify::verify(linked.image, &verify_limits(thunks.len()))
+            .map_err(|error| failed(&error))?;
         let mut places: Vec<(u32, u32)> = (lowered.imported..)
             .zip(&linked.functions)
             .filter_map(|(function, index)| {
@@ -178,7 +144,7 @@ fn bytes_of(value: Constant) -> Vec<u8> {
 /// Compiles the text of an LLVM module to an object file.
 fn run_clang(ir: &str) -> Result<Vec<u8>, CompileError> {
     let mut child = Command::new(CLANG)
-        .args(ARGUMENTS)
+        .args(weir_lower::CLANG_ARGUMENTS)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -4,9 +4,10 @@ use crate::load::native::NativeModule;
 use crate::load::rewrite::{self, Checks, export_name};
 use crate::run::event::EventHandlers;
 use crate::run::fault::FaultKind;
-use crate::run::host::HostState;
+use crate::run::host::{HostState, Register};
 use crate::run::native::NativeInstance;
 use crate::run::slice::CallCounter;
+use std::marker::PhantomData;
 use wasmtime::{
     AsContextMut, Func, Global, Instance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults,
 };
@@ -44,29 +45,30 @@ pub(crate) struct UntypedFunction {
     pub(crate) native: Option<u32>,
 }
 
-/// A global of the loader, of type i64.
+/// A global that the host reads and writes.
 #[derive(Clone, Copy)]
-pub(crate) struct LoaderGlobal {
-    pub(crate) compiled: Global,
+pub(crate) struct HostGlobal<T> {
+    compiled: Global,
     /// The place below the memory for machine code.
     below: Option<u32>,
+    ty: PhantomData<T>,
 }
 
-impl LoaderGlobal {
+impl<T: Register + Into<Val>> HostGlobal<T> {
     /// Returns the value.
-    pub(crate) fn get(self, store: impl AsContextMut, native: Option<&NativeInstance>) -> i64 {
+    pub(crate) fn get(self, store: impl AsContextMut, native: Option<&NativeInstance>) -> T {
         match (self.below, native) {
             (Some(below), Some(native)) => native.get_global(below),
-            _ => self.compiled.get(store).i64().unwrap_or(0),
+            _ => T::from_register(register_of(&self.compiled.get(store))),
         }
     }
 
     /// Sets the value.
-    pub(crate) fn set(self, store: impl AsContextMut, native: Option<&mut NativeInstance>, value: i64) {
+    pub(crate) fn set(self, store: impl AsContextMut, native: Option<&mut NativeInstance>, value: T) {
         match (self.below, native) {
             (Some(below), Some(native)) => native.set_global(below, value),
             // Setting the global cannot fail, because it is mutable and of the value's type.
-            _ => _ = self.compiled.set(store, Val::I64(value)),
+            _ => _ = self.compiled.set(store, value.into()),
         }
     }
 }
@@ -88,9 +90,10 @@ impl Exports<'_> {
     }
 
     /// Returns an exported global.
-    pub(crate) fn global(&mut self, name: &str) -> wasmtime::Result<LoaderGlobal> {
+    pub(crate) fn global<T>(&mut self, name: &str) -> wasmtime::Result<HostGlobal<T>> {
         let compiled = self.instance.get_global(&mut *self.store, name).ok_or_else(|| missing(name))?;
-        Ok(LoaderGlobal { compiled, below: self.native.and_then(|native| native.global(name)) })
+        let below = self.native.and_then(|native| native.global(name));
+        Ok(HostGlobal { compiled, below, ty: PhantomData })
     }
 
     /// Returns the exported function that calls an entry point, or `None` if the module lacks the entry point.
@@ -100,6 +103,16 @@ impl Exports<'_> {
         entry: EntryPoint,
     ) -> wasmtime::Result<Option<EntryFunction<P, R>>> {
         facts.entries.has(entry).then(|| self.function(&export_name(entry))).transpose()
+    }
+}
+
+/// Returns the register for a value.
+pub(crate) fn register_of(value: &Val) -> u64 {
+    match *value {
+        Val::I32(value) => value.to_register(),
+        Val::I64(value) => value.to_register(),
+        Val::F64(bits) => bits,
+        _ => 0,
     }
 }
 
@@ -122,31 +135,21 @@ pub(crate) struct Wasm {
     pub(crate) events: Option<EntryFunction<(i32, i64), i64>>,
     pub(crate) event_handlers: EventHandlers,
     /// The meter's counter, if the module is charged.
-    pub(crate) fuel: Option<LoaderGlobal>,
+    pub(crate) fuel: Option<HostGlobal<i64>>,
     /// The counter of suspendable calls.
     pub(crate) counter: Option<CallCounter>,
     /// The mask of remaining packets.
-    pub(crate) remaining: LoaderGlobal,
+    pub(crate) remaining: HostGlobal<i64>,
     /// The mask of packets to drop.
-    pub(crate) drops: LoaderGlobal,
-    /// The pointer of the module's shadow stack.
-    pub(crate) stack: Option<ShadowStack>,
+    pub(crate) drops: HostGlobal<i64>,
+    /// The pointer of the module's shadow stack, and its value for an empty stack.
+    pub(crate) stack: Option<(HostGlobal<i32>, i32)>,
     /// True if the module has a packet function, and false if it has a batch function.
     pub(crate) has_packet_function: bool,
     /// The mask of packets that may have events of TCP streams, if the module follows streams.
-    pub(crate) event_mask: Option<LoaderGlobal>,
+    pub(crate) event_mask: Option<HostGlobal<i64>>,
     /// True if the module gets no packets, but only events of TCP streams.
     pub(crate) has_only_events: bool,
-}
-
-/// The pointer of a module's shadow stack.
-#[derive(Clone, Copy)]
-pub(crate) struct ShadowStack {
-    pub(crate) global: Global,
-    /// The place of the global for machine code.
-    pub(crate) below: Option<u32>,
-    /// The pointer's value for an empty stack.
-    pub(crate) empty: Val,
 }
 
 impl Wasm {
@@ -167,9 +170,8 @@ impl Wasm {
         let stack = match facts.stack_pointer {
             None => None,
             Some(_) => {
-                let global = exports.global(rewrite::STACK_POINTER)?.compiled;
-                let below = exports.native.and_then(|native| native.global(rewrite::STACK_POINTER));
-                Some(ShadowStack { global, below, empty: global.get(&mut *exports.store) })
+                let pointer: HostGlobal<i32> = exports.global(rewrite::STACK_POINTER)?;
+                Some((pointer, pointer.get(&mut *exports.store, None)))
             }
         };
         let counter = checks

@@ -53,6 +53,14 @@ pub enum FaultKind {
     Other,
 }
 
+impl FaultKind {
+    /// Returns the reason that the host, or machine code, has given for an error; `None` for an error of wasmtime.
+    pub(crate) fn of(error: &wasmtime::Error) -> Option<Self> {
+        let in_native = error.downcast_ref::<NativeFault>().map(|fault| fault.kind);
+        in_native.or_else(|| error.downcast_ref().copied())
+    }
+}
+
 /// The layout of a rewritten module's function indices, from which original indices are computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionIndices {
@@ -120,7 +128,7 @@ impl CallFault {
             let function = function.map(|(index, name)| display_name(*index, name.as_deref(), indices));
             return Self { kind: *kind, function, offset: None };
         }
-        let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
+        let kind = FaultKind::of(error).unwrap_or_else(|| {
             use wasmtime::Trap;
             match error.downcast_ref::<Trap>() {
                 Some(Trap::MemoryOutOfBounds | Trap::HeapMisaligned | Trap::TableOutOfBounds) => {

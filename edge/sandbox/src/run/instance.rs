@@ -22,7 +22,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use wasmtime::{Store, Val};
+use wasmtime::Store;
 use weir_abi::host::HostFunction;
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, lost};
 use weir_bounds::{CostTable, EntryPoint};
@@ -571,13 +571,8 @@ impl Instance {
     /// Empties the module's shadow stack, which an aborted call has left in use.
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
-        if let (Some(stack), Some(store)) = (stack, &mut self.store) {
-            // Setting the global cannot fail, because it is mutable and of the value's type.
-            let _ = stack.global.set(store, stack.empty);
-            if let (Some(below), Some(native), Val::I32(empty)) = (stack.below, &mut self.native, stack.empty)
-            {
-                native.set_global_i32(below, empty);
-            }
+        if let (Some((pointer, empty)), Some(store)) = (stack, &mut self.store) {
+            pointer.set(store, self.native.as_mut(), empty);
         }
     }
 
@@ -700,8 +695,9 @@ impl Instance {
 #[cold]
 pub(crate) fn overrun_error(error: wasmtime::Error, action: OverrunAction) -> wasmtime::Error {
     match action.interrupted_at {
+        // Machine code knows where it was interrupted.
+        _ if FaultKind::of(&error) == Some(FaultKind::TimeOverrun) => error,
         Some(at) => Interrupted { at }.into(),
-        None if error.downcast_ref() == Some(&FaultKind::TimeOverrun) => error,
         // wasmtime reports a poll that traps as an out-of-bounds access. Such an access by the module itself, at the same
         // time, would look the same.
         None if action.closed_poll_page => FaultKind::TimeOut.into(),

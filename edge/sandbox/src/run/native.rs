@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wasmtime::{Memory, Store};
 use weir_admission::STACK_MAX;
 use weir_lower::{GuestThunk, TrapCode};
-use weir_native::{HostAnswer, HostCalls, NativeExit, NativeSandbox, NativeTrap, TrapKind};
+use weir_native::{HostAnswer, HostCalls, NativeExit, NativeSandbox, TrapKind};
 
 /// The machine code of an instance, with its stack and its globals.
 pub(crate) struct NativeInstance {
@@ -27,8 +27,6 @@ pub(crate) struct NativeFault {
     pub(crate) kind: FaultKind,
     /// The index and the name of the function, in the rewritten module.
     pub(crate) function: Option<(u32, Option<String>)>,
-    /// True if the watchdog has interrupted the call.
-    pub(crate) is_interrupted: bool,
 }
 
 impl NativeInstance {
@@ -49,19 +47,15 @@ impl NativeInstance {
         Ok(Self { sandbox, module: Arc::clone(module) })
     }
 
-    /// Returns the i64 in the global at this place.
-    pub(crate) fn get_global(&self, below: u32) -> i64 {
-        self.sandbox.get_global(below).cast_signed()
+    /// Returns the global at this place.
+    pub(crate) fn get_global<T: Register>(&self, below: u32) -> T {
+        T::from_register(self.sandbox.get_global(below))
     }
 
     /// Sets the global at this place.
-    pub(crate) fn set_global(&mut self, below: u32, value: i64) {
-        self.sandbox.set_global_bytes(below, &value.to_le_bytes());
-    }
-
-    /// Sets the i32 in the global at this place.
-    pub(crate) fn set_global_i32(&mut self, below: u32, value: i32) {
-        self.sandbox.set_global_bytes(below, &value.to_le_bytes());
+    pub(crate) fn set_global<T: Register>(&mut self, below: u32, value: T) {
+        let bytes = value.to_register().to_le_bytes();
+        self.sandbox.set_global_bytes(below, &bytes[..size_of::<T>()]);
     }
 
     /// Calls a function, by its index in the code. Returns the register of its result.
@@ -80,23 +74,16 @@ impl NativeInstance {
                 Some(kind) => (*kind, offset),
                 None => return Err(error),
             },
-            (NativeExit::Trapped(NativeTrap { kind: TrapKind::Interrupted, offset }), _) => {
-                return Err(self.fault(FaultKind::TimeOverrun, offset, true).into());
-            }
             (NativeExit::Trapped(trap), _) => (fault_kind(trap.kind), trap.offset),
             (NativeExit::Aborted { offset }, None) => (FaultKind::Other, offset),
             (NativeExit::Suspended, _) => (FaultKind::Other, 0),
         };
-        Err(self.fault(kind, offset, false).into())
+        Err(self.fault(kind, offset).into())
     }
 
-    fn fault(&self, kind: FaultKind, offset: usize, is_interrupted: bool) -> NativeFault {
+    fn fault(&self, kind: FaultKind, offset: usize) -> NativeFault {
         let function = self.module.function_at(offset);
-        NativeFault {
-            kind,
-            function: function.map(|(index, name)| (index, name.map(str::to_owned))),
-            is_interrupted,
-        }
+        NativeFault { kind, function: function.map(|(index, name)| (index, name.map(str::to_owned))) }
     }
 }
 
@@ -107,7 +94,8 @@ fn fault_kind(kind: TrapKind) -> FaultKind {
         TrapKind::Code(TrapCode::Arithmetic) => FaultKind::Arithmetic,
         TrapKind::Code(TrapCode::IndirectCall) => FaultKind::IndirectCall,
         TrapKind::StackOverflow => FaultKind::StackOverflow,
-        TrapKind::Interrupted | TrapKind::Unknown => FaultKind::Other,
+        TrapKind::Interrupted => FaultKind::TimeOverrun,
+        TrapKind::Unknown => FaultKind::Other,
     }
 }
 

@@ -24,7 +24,7 @@ use weir_os::memory::page_bytes;
 pub(crate) const RESERVED: usize = 4 << 30;
 /// The size of the guard: inaccessible bytes after the reservation, for constant offsets in instructions. Compiled code
 /// checks accesses with larger offsets.
-pub(crate) const GUARD: usize = 32 << 20;
+pub(crate) const GUARD: usize = weir_lower::GUARD as usize;
 
 /// Size of the poll page: the largest page size of any supported processor.
 const POLL_BYTES: usize = 65_536;

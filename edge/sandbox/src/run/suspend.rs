@@ -7,7 +7,9 @@
 //! suspended call may also be dropped with its instance. Its stack is then unwound without running code of the module.
 
 use crate::run::clock::thread_time;
-use crate::run::entry::{EntryFunction, StartFunction, UntypedFunction, Wasm, check_start_result};
+use crate::run::entry::{
+    EntryFunction, StartFunction, UntypedFunction, Wasm, check_start_result, register_of,
+};
 use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState, Register};
@@ -339,16 +341,6 @@ struct ActiveCall {
     wall_time: Duration,
     /// The processor time that the function has used since `wall_time` exceeded the limit of a call.
     processor_time: Nanos,
-}
-
-/// Returns the register for an argument.
-fn register_of(argument: &Val) -> u64 {
-    match *argument {
-        Val::I32(value) => value.to_register(),
-        Val::I64(value) => value.to_register(),
-        Val::F64(bits) => bits,
-        _ => 0,
-    }
 }
 
 fn no_value((): ()) -> wasmtime::Result<i64> {
