@@ -14,7 +14,7 @@ use crate::table::Table;
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_admission::Tier;
-use weir_sandbox::{BackEnd, CheckMode, Engine, EngineOptions, WasmtimeCheck};
+use weir_sandbox::{CheckMode, Engine, EngineOptions, LlvmUse, WasmtimeCheck};
 
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +111,13 @@ impl<'a> Builder<'a> {
     /// Starts engines without a cache, and finds the C compilers.
     pub fn open(packets: &'a Packets) -> Result<Self, LabError> {
         let engine = |kind: BuildKind| {
-            let back_end =
-                if matches!(kind, BuildKind::Verified(_)) { BackEnd::Llvm } else { BackEnd::Cranelift };
+            let llvm = if matches!(kind, BuildKind::Verified(_)) { LlvmUse::AtLoad } else { LlvmUse::Never };
             let (check_mode, wasmtime_check) = match kind {
                 BuildKind::Tier(tier) | BuildKind::Verified(tier) => (CheckMode::As(tier), None),
                 BuildKind::Wasmtime(check) => (CheckMode::As(Tier::Proved), Some(check)),
                 _ => (CheckMode::Admitted, None),
             };
-            let options = EngineOptions { check_mode, wasmtime_check, back_end, ..EngineOptions::default() };
+            let options = EngineOptions { check_mode, wasmtime_check, llvm, ..EngineOptions::default() };
             Ok::<_, LabError>((kind, Engine::new(options, None)?))
         };
         let clang = Compiler::clang();

@@ -108,7 +108,11 @@ pub enum Command {
     },
     /// Compile a module from standard input to standard output; weir runs this for each module that is not in the cache
     #[command(hide = true)]
-    Compile,
+    CompileCranelift,
+    /// Become clang, which compiles LLVM IR from standard input to an object file on standard output; weir runs this for each
+    /// module that is not in the cache
+    #[command(hide = true)]
+    CompileLlvm,
     /// Hold a private key and sign handshakes with it; a node runs this as its key agent, with a socket as standard input
     #[command(hide = true, name = weir_node::KEY_AGENT_ARGUMENT)]
     KeepKey {
@@ -266,6 +270,11 @@ pub struct Run {
     /// of the profile
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,
+    /// The compiler of the modules. auto: Cranelift at first, then LLVM, whose code is verified before it runs, once clang 19 has compiled it
+    /// during a run of more than half a second; llvm: LLVM from the start, for modules that can be compiled so; cranelift: Cranelift
+    /// alone. Records do not depend on it
+    #[arg(long, value_enum, value_name = "COMPILER", default_value_t = BackEndArg::Auto)]
+    pub back_end: BackEndArg,
     /// Neither use nor store compiled modules
     #[arg(long)]
     pub no_cache: bool,
@@ -321,6 +330,17 @@ pub struct LiveArgs {
     /// Memory for packets that wait while modules are busy; packets that do not fit are dropped and counted
     #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
     pub ring: Bytes,
+}
+
+/// The compiler of modules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackEndArg {
+    /// Cranelift at first, then LLVM once a run has taken half a second
+    Auto,
+    /// LLVM from the start; its code is verified before it runs
+    Llvm,
+    /// Cranelift alone
+    Cranelift,
 }
 
 /// The kernel interface that delivers packets.

@@ -184,9 +184,13 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             )?;
             writeln!(out, "built with {}", built.toolchain)?;
         }
-        Command::Compile => {
+        Command::CompileCranelift => {
             drop(out);
             weir_sandbox::compile_child()?;
+        }
+        Command::CompileLlvm => {
+            drop(out);
+            weir_sandbox::compile_llvm_child()?;
         }
         Command::KeepKey { file } => {
             drop(out);

@@ -613,7 +613,7 @@ fn custom_sections_with_any_content_are_ignored() {
 fn the_compiler_process_is_confined_before_it_reads_the_module() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .arg("compile")
+        .arg("compile-cranelift")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

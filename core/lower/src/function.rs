@@ -5,7 +5,7 @@ use crate::module::{Constant, GlobalPlace, LoweredModule, invalid};
 use crate::thunk::{GUEST_THUNKS, GuestThunk};
 use crate::trap::TrapCode;
 use crate::{LowerError, Unsupported};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 use wasmparser::{BlockType, BrTable, FunctionBody, Operator, ValType};
 
@@ -118,11 +118,12 @@ pub(crate) struct FunctionLowering<'m, 'a> {
 }
 
 impl<'m, 'a> FunctionLowering<'m, 'a> {
-    /// Lowers a function to its text.
+    /// Lowers a function to its text, which has about `text_max` bytes at most.
     pub(crate) fn lower(
         module: &'m LoweredModule<'a>,
         index: u32,
         body: &FunctionBody<'_>,
+        text_max: usize,
     ) -> Result<String, LowerError> {
         let ty = module.function_type(index)?;
         let mut this = Self {
@@ -169,6 +170,9 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             let hint = hints.next_if(|(offset, _)| *offset == in_body).map(|(_, taken)| *taken);
             this.offset = u32::try_from(at).unwrap_or(u32::MAX);
             this.instruction(&operators.read()?, hint)?;
+            if this.variables.len() + this.code.len() > text_max {
+                return Err(Unsupported::Section("a module whose text for LLVM has more than 64 MiB").into());
+            }
         }
         let mut text = String::new();
         let parameters: Vec<String> = (0..)
@@ -582,21 +586,11 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         let arguments = self.arguments(ty.params())?;
         let result = ty.results().first().map(|ty| self.slot(*ty)).transpose()?;
         let (trap, end) = (self.label(), self.label());
-        let mut blocks: Vec<(u32, u32)> = Vec::new();
+        // The labels of the functions.
+        let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
         let mut cases = String::new();
-        for (element, function) in module.table.iter().enumerate() {
-            let Some(function) = *function else { continue };
-            if module.function_type(function)? != ty {
-                continue;
-            }
-            let label = match blocks.iter().find(|(at, _)| *at == function) {
-                Some((_, label)) => *label,
-                None => {
-                    let label = self.label();
-                    blocks.push((function, label));
-                    label
-                }
-            };
+        for (element, function) in module.table_functions(ty) {
+            let label = *blocks.entry(*function).or_insert_with(|| self.label());
             _ = write!(cases, " i32 {element}, label %b{label}");
         }
         _ = writeln!(self.code, " switch i32 {index}, label %b{trap} [{cases} ]\nb{trap}:");

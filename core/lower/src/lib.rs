@@ -90,6 +90,10 @@ pub enum Unsupported {
 /// The inaccessible bytes that must be behind the 4 GiB of the memory, for offsets that the code adds to addresses.
 pub const GUARD: u32 = 32 << 20;
 
+/// The longest text of a module, in bytes: about a hundred times that of the largest shipped module. An instruction of a module
+/// can become many bytes of text, such as an indirect call of a large table.
+pub const TEXT_MAX: usize = 64 << 20;
+
 /// The arguments of clang 19 for the text: it reads standard input, and writes an object file to standard output.
 pub const CLANG_ARGUMENTS: &[&str] = &[
     "-cc1",
@@ -125,7 +129,8 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
     header(&mut ir, &module)?;
     let mut stack_arguments = Vec::new();
     for (index, body) in (module.imported()..).zip(&module.bodies) {
-        ir.push_str(&FunctionLowering::lower(&module, index, body)?);
+        let left = TEXT_MAX.saturating_sub(ir.len());
+        ir.push_str(&FunctionLowering::lower(&module, index, body, left)?);
         stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
     }
     footer(&mut ir, &module);

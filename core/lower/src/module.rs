@@ -18,7 +18,9 @@ pub(crate) struct LoweredModule<'a> {
     /// The places of the mutable globals, and the bytes that they take below the memory.
     pub(crate) globals_bytes: u32,
     /// The functions in the table's elements; `None` for an element without a function.
-    pub(crate) table: Vec<Option<u32>>,
+    table: Vec<Option<u32>>,
+    /// The elements of the table by the types of their functions: element and function.
+    table_by_type: BTreeMap<FuncType, Vec<(usize, u32)>>,
     pub(crate) bodies: Vec<FunctionBody<'a>>,
     pub(crate) exports: Vec<(String, u32)>,
     /// The exported globals.
@@ -78,6 +80,7 @@ impl<'a> LoweredModule<'a> {
             globals: Vec::new(),
             globals_bytes: 0,
             table: Vec::new(),
+            table_by_type: BTreeMap::new(),
             bodies: Vec::new(),
             exports: Vec::new(),
             global_exports: Vec::new(),
@@ -86,6 +89,11 @@ impl<'a> LoweredModule<'a> {
         };
         for payload in Parser::new(0).parse_all(bytes) {
             module.read_section(payload?)?;
+        }
+        for (element, function) in module.table.iter().enumerate() {
+            let Some(function) = *function else { continue };
+            let ty = module.function_type(function)?.clone();
+            module.table_by_type.entry(ty).or_default().push((element, function));
         }
         Ok(module)
     }
@@ -238,6 +246,11 @@ impl<'a> LoweredModule<'a> {
     pub(crate) fn function_type(&self, function: u32) -> Result<&FuncType, LowerError> {
         let ty = self.function_types.get(function as usize).ok_or_else(invalid)?;
         self.types.get(*ty as usize).ok_or_else(invalid)
+    }
+
+    /// Returns the elements of the table whose functions have this type: element and function.
+    pub(crate) fn table_functions(&self, ty: &FuncType) -> &[(usize, u32)] {
+        self.table_by_type.get(ty).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the thunks: the host functions that the module imports, and those that replace instructions.

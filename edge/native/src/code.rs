@@ -118,6 +118,12 @@ impl NativeCode {
         Ok(this)
     }
 
+    /// Returns the memory range of everything that is executable.
+    pub fn executable(&self) -> Range<*const u8> {
+        let mapping = self.mapping.cast_const();
+        mapping..mapping.wrapping_add(self.code.end - mapping.addr())
+    }
+
     /// Returns the addresses of the functions.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.code.clone()

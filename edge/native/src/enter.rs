@@ -5,6 +5,7 @@
 //! of the host are cleared before code of the module runs.
 
 use crate::control::{ABORTED, Control, Exit, RETURNED, SUSPENDED, TRAPPED};
+use crate::globals::NativeGlobals;
 use crate::layout::BELOW;
 use crate::sandbox::HostAnswer;
 use std::arch::naked_asm;
@@ -228,8 +229,8 @@ unsafe extern "C" fn dispatch(control: *mut Control, thunk: u32, arguments: &[u6
     // uses the control only before and after.
     let host = unsafe { (*control).host };
     let answer = match host {
-        // SAFETY: `NativeSandbox` borrows the host functions for the duration of the call.
-        Some(host) => unsafe { (*host).call(thunk, arguments) },
+        // SAFETY: `NativeSandbox` borrows the host functions for the duration of the call. The module waits for the answer.
+        Some(host) => unsafe { (*host).call(thunk, arguments, NativeGlobals::of(control)) },
         None => HostAnswer::Abort,
     };
     match answer {

@@ -18,6 +18,7 @@ mod code;
 mod control;
 #[cfg_attr(not(target_arch = "x86_64"), path = "enter_absent.rs")]
 mod enter;
+mod globals;
 pub mod layout;
 mod sandbox;
 #[cfg_attr(not(target_arch = "x86_64"), path = "signal_absent.rs")]
@@ -25,6 +26,7 @@ mod signal;
 mod stack;
 
 pub use code::{CODE_MAX, CodeError, NativeCode, verify_limits};
+pub use globals::NativeGlobals;
 pub use sandbox::{HostAnswer, HostCalls, NativeExit, NativeSandbox, NativeTrap, TrapKind};
 pub use signal::interrupt;
 

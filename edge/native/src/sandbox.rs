@@ -3,17 +3,18 @@
 use crate::code::NativeCode;
 use crate::control::{ABORTED, Control, Exit, RETURNED, SUSPENDED, replace_current};
 use crate::enter;
+use crate::globals::NativeGlobals;
 use crate::layout::{BELOW, CONTROL_BYTES, GLOBALS_MAX};
 use crate::stack::GuestStack;
 use std::sync::Arc;
-use std::{io, mem, ptr};
+use std::{io, mem};
 use weir_lower::TrapCode;
 
 /// The host functions of a call.
 pub trait HostCalls {
     /// Calls the host function with this number. The arguments are the values of the six registers for integers, of which
     /// only those of the function's type have a meaning; of an i32 only the low half has.
-    fn call(&mut self, thunk: u32, arguments: &[u64; 6]) -> HostAnswer;
+    fn call(&mut self, thunk: u32, arguments: &[u64; 6], globals: NativeGlobals<'_>) -> HostAnswer;
 }
 
 /// The answer of a host function.
@@ -71,8 +72,6 @@ pub enum TrapKind {
 #[derive(Debug)]
 pub struct NativeSandbox {
     control: *mut Control,
-    /// The beginning of the memory.
-    base: *mut u8,
     code: Arc<NativeCode>,
     _stack: GuestStack,
     is_suspended: bool,
@@ -118,7 +117,7 @@ impl NativeSandbox {
         const { assert!(size_of::<Control>() <= CONTROL_BYTES) };
         // SAFETY: the page is writable now, aligned, and long enough.
         unsafe { control.write(state) };
-        Ok(Self { control, base, code, _stack: stack, is_suspended: false })
+        Ok(Self { control, code, _stack: stack, is_suspended: false })
     }
 
     /// Calls a function, by its index in the verified code, with up to six integers.
@@ -172,32 +171,22 @@ impl NativeSandbox {
         }
     }
 
+    /// Abandons the suspended call. Returns the offset in the code of the instruction behind the call of the host function
+    /// that has suspended it.
+    pub fn abandon(&mut self) -> usize {
+        self.is_suspended = false;
+        // SAFETY: the control belongs to this value, and no code of the module runs.
+        unsafe { (*self.control).return_offset() }
+    }
+
     /// Returns true if a call is suspended.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
 
-    fn global(&self, below: u32) -> *mut u8 {
-        assert!((8..=GLOBALS_MAX).contains(&below), "a global is in its area");
-        self.base.wrapping_sub(below as usize)
-    }
-
-    /// Returns the value of a global of at most 64 bits, which is this number of bytes below the memory.
-    ///
-    /// # Panics
-    /// The number is outside the area of globals.
-    pub fn get_global(&self, below: u32) -> u64 {
-        // SAFETY: the place is in the area of globals, which is readable, and no code of the module runs.
-        unsafe { ptr::read_unaligned(self.global(below).cast()) }
-    }
-
-    /// Sets the first bytes of a global, which is this number of bytes below the memory.
-    ///
-    /// # Panics
-    /// The bytes are not in the area of globals.
-    pub fn set_global_bytes(&mut self, below: u32, value: &[u8]) {
-        assert!(value.len() <= below as usize, "a global is below the memory");
-        // SAFETY: the place is in the area of globals, which is writable, and no code of the module runs.
-        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), self.global(below), value.len()) };
+    /// Returns the module's globals.
+    pub fn globals(&mut self) -> NativeGlobals<'_> {
+        // SAFETY: the control is that of this sandbox, which is borrowed, and no code of the module runs.
+        unsafe { NativeGlobals::of(self.control) }
     }
 }

@@ -28,7 +28,7 @@ fn memory_and_globals_are_those_of_the_sandbox() {
     let Some(mut native) = Native::new(text) else { return };
     assert_eq!(native.call("swap", &[100, 0x0102_0304_0506_0708], &mut no_calls()), NativeExit::Returned(8));
     assert_eq!(native.memory()[108..116], [8, 7, 6, 5, 4, 3, 2, 1]);
-    assert_eq!(native.sandbox.get_global(native.lowered.globals[&0].0), 8);
+    assert_eq!(native.sandbox.globals().get(native.lowered.globals[&0].0), 8);
 }
 
 fn trap(native: &mut Native, export: &str, arguments: &[u64]) -> TrapKind {

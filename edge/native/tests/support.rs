@@ -6,7 +6,9 @@ use std::ptr;
 use std::sync::Arc;
 use weir_lower::{CLANG_ARGUMENTS, GUARD, Lowered, link, lower};
 use weir_native::layout::BELOW;
-use weir_native::{CODE_MAX, HostAnswer, HostCalls, NativeCode, NativeExit, NativeSandbox, verify_limits};
+use weir_native::{
+    CODE_MAX, HostAnswer, HostCalls, NativeCode, NativeExit, NativeGlobals, NativeSandbox, verify_limits,
+};
 use weir_verify::{VerifiedCode, verify};
 
 const SPACE: usize = (4 << 30) + GUARD as usize;
@@ -96,7 +98,7 @@ impl Native {
                 weir_lower::Constant::F64(bits) => bits,
                 weir_lower::Constant::V128(_) => continue,
             };
-            sandbox.set_global_bytes(*below, &bits.to_le_bytes());
+            sandbox.globals().set(*below, &bits.to_le_bytes());
         }
         Some(Self { sandbox, lowered, functions, space })
     }
@@ -118,7 +120,7 @@ impl Native {
 pub struct Calls<F>(pub F);
 
 impl<F: FnMut(u32, &[u64; 6]) -> HostAnswer> HostCalls for Calls<F> {
-    fn call(&mut self, thunk: u32, arguments: &[u64; 6]) -> HostAnswer {
+    fn call(&mut self, thunk: u32, arguments: &[u64; 6], _: NativeGlobals<'_>) -> HostAnswer {
         self.0(thunk, arguments)
     }
 }

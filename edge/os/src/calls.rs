@@ -51,6 +51,26 @@ const COMPUTING_CALLS: &[libc::c_long] = &[
 /// seal loaded code and forbid further code ([`forbid_new_code`]).
 const SANDBOX_CALLS: &[libc::c_long] =
     &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::MSEAL_CALL];
+/// Further calls of a program that is executed after its confinement: it loads its libraries, and asks for its own limits and
+/// files. Landlock decides which files it can open and execute.
+const EXTERNAL_COMPILER_CALLS: &[libc::c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_faccessat,
+    libc::SYS_getdents64,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_pread64,
+    libc::SYS_readlinkat,
+    libc::SYS_set_tid_address,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_arch_prctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+];
 /// The protection flags of mmap(2) and mprotect(2) by which memory becomes writable and executable.
 const WRITE_EXECUTE: u64 = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs() as u64;
 const EXECUTE: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
@@ -239,6 +259,30 @@ fn with_protection(flags: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
 pub(crate) fn restrict_compiler() -> Result<(), ConfineError> {
     deny_clone3()?;
     apply(computing_rules()?, SeccompAction::Allow, denied())
+}
+
+/// Denies an external compiler all calls but those of a computing program and [`EXTERNAL_COMPILER_CALLS`]. It can map code of
+/// files, but make no memory executable that it has written.
+pub(crate) fn restrict_external_compiler() -> Result<(), ConfineError> {
+    deny_clone3()?;
+    let mut rules = computing_rules()?;
+    rules.extend(rules_for(EXTERNAL_COMPILER_CALLS));
+    // Code is mapped from files, which the process cannot write.
+    let file = only_mapping_of_file()?;
+    let mappings = [with_protection(0)?, with_protection(WRITE)?, file];
+    rules.insert(libc::SYS_mmap, mappings.concat());
+    // Its own limits can be read, and not changed.
+    rules.insert(libc::SYS_prlimit64, only_if(2, SeccompCmpOp::Eq, 0)?);
+    apply(rules, SeccompAction::Allow, denied())
+}
+
+/// Returns a rule for mmap(2) calls that map a file executable and not writable.
+fn only_mapping_of_file() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let protection =
+        SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(WRITE_EXECUTE), EXECUTE)?;
+    let anonymous = u64::from(libc::MAP_ANONYMOUS.unsigned_abs());
+    let file = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(anonymous), 0)?;
+    Ok(vec![SeccompRule::new(vec![protection, file])?])
 }
 
 /// Denies a sandbox process all calls but those of a computing program and [`SANDBOX_CALLS`].

@@ -142,7 +142,7 @@ pub enum ChildError {
 
 /// Confines the calling process, a child, by `confine`. To be called before the child reads any input. Exits if the
 /// process cannot be confined.
-pub fn confine_or_exit(confine: fn() -> Result<FileConfinement, ConfineError>) {
+pub fn confine_or_exit(confine: impl FnOnce() -> Result<FileConfinement, ConfineError>) {
     if let Err(why) = confine() {
         // From this status the parent knows that the input is not the cause.
         _ = writeln!(io::stderr(), "{why}");
@@ -156,7 +156,7 @@ pub fn plain(bytes: &[u8]) -> String {
     text.trim().chars().take(TEXT_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// Starts a child with this argument and an empty environment, sends it the question, and waits for the answer and the
+/// Starts a child with these arguments and an empty environment, sends it the question, and waits for the answer and the
 /// child's end.
 ///
 /// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `budget` is asked for its order every
@@ -167,7 +167,7 @@ pub fn plain(bytes: &[u8]) -> String {
 /// answered without [success](ChildReply::has_succeeded). Only status 71 is an error: the child could not be confined.
 pub fn request(
     launcher: &Launcher,
-    argument: &str,
+    arguments: &[&str],
     question: &[u8],
     limits: &ChildLimits,
     budget: &mut dyn ProcessorBudget,
@@ -183,7 +183,7 @@ pub fn request(
         }
     }
     let begun = Instant::now();
-    let mut running = match start_piped(launcher, argument, limits.process_limits()) {
+    let mut running = match start_piped(launcher, arguments, limits.process_limits()) {
         Ok(child) => Running {
             clock: clock(&child),
             child,

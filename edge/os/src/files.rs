@@ -49,6 +49,21 @@ pub(crate) fn restrict_writing(written: &[&Path]) -> Result<FileConfinement, Con
     enforce(rules)
 }
 
+/// Allows the calling thread to read and execute files beneath these paths, and nothing else that Landlock restricts.
+pub(crate) fn restrict_to_reading(paths: &[&Path]) -> Result<FileConfinement, ConfineError> {
+    let all = ruleset()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?;
+    let mut rules = all.create()?;
+    for path in paths {
+        let of_file = AccessFs::ReadFile | AccessFs::Execute;
+        let access = if path.is_dir() { of_file | AccessFs::ReadDir } else { of_file };
+        rules = allow(rules, path, access)?;
+    }
+    enforce(rules)
+}
+
 /// Checks that the file permissions let this process create files in a folder. Landlock is not considered.
 ///
 /// # Errors

@@ -255,7 +255,7 @@ pub(crate) fn start<A: AsRef<OsStr>>(
 /// is killed when the calling thread ends.
 pub(crate) fn start_piped(
     launcher: &Launcher,
-    argument: &str,
+    arguments: &[&str],
     process_limits: ProcessLimits,
 ) -> io::Result<Child> {
     let (input, stdin) = io::pipe()?;
@@ -264,6 +264,6 @@ pub(crate) fn start_piped(
     let [stdin, stdout, stderr] = [OwnedFd::from(stdin), stdout.into(), stderr.into()].map(File::from);
     let streams =
         Streams { input: Some(input.into()), output: Some(output.into()), error: Some(error.into()) };
-    let child = start(launcher, &[argument], process_limits, streams, true)?;
+    let child = start(launcher, arguments, process_limits, streams, true)?;
     Ok(Child { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr), ..child })
 }

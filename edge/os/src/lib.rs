@@ -10,6 +10,7 @@
 //! | key agent ([`confine_key_agent`]): signs with a key that it has read before it confines itself | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code | none |
 //! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | those of a compiler, receiving descriptors, and signals to its own threads | none |
 //! | compiler ([`confine_compiler`]): compiles one module | none; open descriptors stay open | those of a computing program; all others fail | none |
+//! | external compiler ([`confine_external_compiler`]): a program of others that compiles one module | reads and executes its own files and libraries | those of a computing program, and those for loading its own code | none |
 //! | [`spawner`]: starts the other processes for a node | all that its user may access | all but those that neither it nor its children need | those for creating namespaces, if it had them at its start |
 //! | node ([`confine_node`]): runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that no part of a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, if it had them at its start |
 //!
@@ -79,6 +80,11 @@ pub enum ConfineError {
     /// Landlock, which restricts access to files, failed.
     #[error("files cannot be closed to this process: {0}")]
     Files(#[from] landlock::RulesetError),
+    /// The kernel has no Landlock, without which a program that is not part of weir cannot be kept from files.
+    #[error(
+        "this kernel has no Landlock (Linux 5.13 and later, CONFIG_SECURITY_LANDLOCK), which this process needs"
+    )]
+    NoLandlock,
     /// The process cannot be hidden from others.
     #[error("this process cannot be hidden from others: {0}")]
     Hide(std::io::Error),
@@ -107,6 +113,28 @@ pub fn confine_compiler() -> Result<FileConfinement, ConfineError> {
     code::refuse_executable_memory();
     privileges::drop_all()?;
     calls::restrict_compiler()?;
+    Ok(files)
+}
+
+/// Confines the calling process before it executes a compiler that is not part of weir. From now on the process can read and
+/// execute files beneath `readable`, and neither write a file nor connect to anything. Its further restrictions are those of
+/// [`confine_compiler`]. Open descriptors stay open. Paths that do not exist are ignored.
+///
+/// The process keeps the root of its file system, because an empty root would hide the compiler's files. So this function
+/// needs Landlock.
+///
+/// # Errors
+/// [`ConfineError`]; [`ConfineError::NoLandlock`] on kernels without Landlock. A part of the confinement may be in effect.
+pub fn confine_external_compiler(readable: &[&Path]) -> Result<FileConfinement, ConfineError> {
+    hide()?;
+    root::keep();
+    let files = files::restrict_to_reading(readable)?;
+    if files == FileConfinement::None {
+        return Err(ConfineError::NoLandlock);
+    }
+    code::refuse_executable_memory();
+    privileges::drop_all()?;
+    calls::restrict_external_compiler()?;
     Ok(files)
 }
 
@@ -155,13 +183,15 @@ pub fn confine_sandbox() -> Result<FileConfinement, ConfineError> {
     Ok(files)
 }
 
-/// Allows a [sandbox process](confine_sandbox) no further code than that loaded at `code`: from now on no memory of the
-/// process becomes executable. The code is sealed where the kernel supports sealing.
+/// Allows a [sandbox process](confine_sandbox) no further code than that loaded at the ranges `code`: from now on no memory
+/// of the process becomes executable. The code is sealed where the kernel supports sealing.
 ///
 /// # Errors
 /// [`ConfineError`].
-pub fn seal_loaded_code(code: Range<*const u8>) -> Result<(), ConfineError> {
-    code::seal_loaded(&(code.start.addr()..code.end.addr())).map_err(ConfineError::Code)?;
+pub fn seal_loaded_code(code: &[Range<*const u8>]) -> Result<(), ConfineError> {
+    for range in code {
+        code::seal_loaded(&(range.start.addr()..range.end.addr())).map_err(ConfineError::Code)?;
+    }
     code::refuse_executable_memory();
     calls::forbid_new_code()
 }

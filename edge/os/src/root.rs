@@ -15,14 +15,29 @@ const MOUNT_POINT: &CStr = c"/proc";
 /// Enters an empty root and detaches the old root, if the process has a mount namespace of its own. To be called before
 /// Landlock is applied, which forbids mounts.
 pub(crate) fn enter_empty() -> Result<(), ConfineError> {
-    if std::env::var_os(NAMESPACES_VARIABLE).is_none() {
+    if !has_namespaces() {
         return Ok(());
     }
-    // The child requested SIGKILL at its parent's death before it executed the program. The kernel has reset the request,
-    // because the process's credentials have changed since.
+    die_with_parent();
+    pivot().map_err(ConfineError::Root)
+}
+
+/// Keeps the root. In its place Landlock restricts the files.
+pub(crate) fn keep() {
+    if has_namespaces() {
+        die_with_parent();
+    }
+}
+
+fn has_namespaces() -> bool {
+    std::env::var_os(NAMESPACES_VARIABLE).is_some()
+}
+
+/// Requests SIGKILL at the parent's death again. The child has requested this before it executed the program, but the kernel
+/// has reset the request, because the process's credentials have changed since.
+fn die_with_parent() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    pivot().map_err(ConfineError::Root)
 }
 
 /// Replaces the root of this mount namespace by an empty, read-only root.

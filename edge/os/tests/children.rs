@@ -24,7 +24,7 @@ fn asked(script: &str, question: &[u8], limits: &ChildLimits) -> ChildOutcome {
     std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n")).expect("a file");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
     loop {
-        match request(&Launcher::from(program.as_path()), "argument", question, limits, &mut Nanos(0)) {
+        match request(&Launcher::from(program.as_path()), &["argument"], question, limits, &mut Nanos(0)) {
             // Another test's child was forked while this file was open for writing, and has not executed its program
             // yet.
             ChildOutcome { answer: Err(ChildError::Process(error)), .. }
@@ -135,7 +135,7 @@ fn the_processor_time_of_a_child_is_known_however_it_ended() {
     assert!(used.0 >= Nanos::SECOND.0 / 10 && used.0 <= 10 * Nanos::SECOND.0, "{used:?}");
     // A program that was not started used nothing.
     let nowhere = Launcher::from(std::path::Path::new("/nowhere/weir"));
-    let none = request(&nowhere, "argument", b"", &PATIENT, &mut Nanos(0));
+    let none = request(&nowhere, &["argument"], b"", &PATIENT, &mut Nanos(0));
     assert!(matches!(none, ChildOutcome { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }
 
@@ -169,7 +169,7 @@ fn run_with_orders(
         std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n"))
             .expect("a file");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
-        match request(&Launcher::from(program.as_path()), "argument", b"", limits, &mut budget) {
+        match request(&Launcher::from(program.as_path()), &["argument"], b"", limits, &mut budget) {
             ChildOutcome { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => break (folder, asked),

@@ -134,7 +134,7 @@ fn the_code_of_a_sandbox_process_cannot_be_changed_or_extended() {
         Memory::new().is_made_code()
     });
     let begin = loaded.0.cast::<u8>().cast_const();
-    weir_os::seal_loaded_code(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
+    weir_os::seal_loaded_code(&[begin..begin.wrapping_add(100)]).expect("the kernel has seccomp");
     go.send(()).expect("it waits");
     assert_eq!(before.join().expect("it ends"), [false; 3], "another thread makes code");
     assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");

@@ -34,7 +34,7 @@ fn main() {
             let key = std::fs::read(&arguments[1]).expect("a key agent reads its file");
             answer_requests(weir_os::confine_key_agent, &key);
         }
-        Some("compile") => compile(),
+        Some("compile-cranelift") => compile(),
         Some("node") => node(),
         Some("starts") => starts(),
         Some("few_namespaces") => few_namespaces(),
@@ -356,13 +356,13 @@ fn a_process_that_is_asked_once_answers_and_has_its_limits() {
         answer: 1 << 20,
         cores: None,
     };
-    let asked = request(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
+    let asked = request(&launcher, &["compile-cranelift"], b"a question", &limits, &mut Nanos(0));
     assert_eq!(asked.answer.expect("it answers").bytes, b"a question");
     // The first process of a PID namespace does not receive the limit's signal.
-    let asked = request(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
+    let asked = request(&launcher, &["compile-cranelift"], b"spin", &limits, &mut Nanos(0));
     assert!(matches!(asked.answer, Err(child::ChildError::TimeLimit(_))), "{:?}", asked.answer);
     assert!(asked.used.0 > Nanos::SECOND.0 / 2, "{:?}", asked.used);
-    let none = request(&launcher, "/bin/sh", b"", &limits, &mut Nanos(0));
+    let none = request(&launcher, &["/bin/sh"], b"", &limits, &mut Nanos(0));
     assert!(matches!(none.answer, Err(child::ChildError::Process(_))), "{:?}", none.answer);
 }
 
@@ -404,7 +404,10 @@ fn many_threads_start_processes_while_other_requests_fail() {
         for round in 0..EACH {
             if (thread + round).is_multiple_of(2) {
                 // A compiler has three streams, and this is one.
-                assert!(HelperProcess::start(&launcher, &["compile"], LIMITS).is_err(), "it is refused");
+                assert!(
+                    HelperProcess::start(&launcher, &["compile-cranelift"], LIMITS).is_err(),
+                    "it is refused"
+                );
                 continue;
             }
             let mut sandbox = HelperProcess::start(&launcher, &["sandbox"], LIMITS).expect("it starts");
@@ -478,7 +481,7 @@ fn a_compiler_has_the_cores_of_the_thread_that_asks_for_it() {
         cores: None,
     };
     let cores = || {
-        let asked = request(&launcher, "compile", b"cores", &limits, &mut Nanos(0));
+        let asked = request(&launcher, &["compile-cranelift"], b"cores", &limits, &mut Nanos(0));
         let answer = asked.answer.expect("it answers").bytes;
         String::from_utf8(answer).expect("text").parse::<usize>().expect("a number")
     };

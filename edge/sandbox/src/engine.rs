@@ -1,10 +1,11 @@
 //! The engine: rewrites and compiles admitted modules, prepares them for instantiation, and has the watchdog that limits
 //! the time of their calls.
 
+use crate::back_end::{LlvmUse, NativeSlot};
 use crate::load::cache::{Cache, KeyHasher};
+use crate::load::clang::{self, Clang};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
-use crate::load::native::NativeModule;
 use crate::load::rewrite::{self, Checks, RewriteTask};
 use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
@@ -12,8 +13,11 @@ use crate::run::interrupt::CodeMap;
 use crate::run::space::{GUARD, RESERVED, SpaceCreator, Spaces};
 use crate::run::strikes::StrikeCounter;
 use crate::watchdog::Watchdog;
+use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
@@ -32,27 +36,15 @@ pub struct EngineOptions {
     pub call_limit: Duration,
     /// The run-time checks of modules.
     pub check_mode: CheckMode,
-    /// Limits of the compiler child. The program must answer the argument `compile` with [`crate::compile_child`].
-    /// With `None`, modules are compiled in this process without a time limit: only for trusted modules and tests.
+    /// Limits of the compiler children. The program must answer the argument `compile-cranelift` with
+    /// [`crate::compile_child`], and `compile-llvm` with [`crate::compile_llvm_child`]. With `None`, Cranelift runs in this process
+    /// without a time limit, and clang without confinement: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
-    /// The compiler of modules whose calls run to completion.
-    pub back_end: BackEnd,
+    /// The use of LLVM beside Cranelift.
+    pub llvm: LlvmUse,
     /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. No effect
     /// together with [`compile_in_child`](Self::compile_in_child), because the compiler child does not apply them.
     pub wasmtime_check: Option<WasmtimeCheck>,
-}
-
-/// The compiler of the code that runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackEnd {
-    /// Cranelift, whose code is trusted.
-    #[default]
-    Cranelift,
-    /// LLVM: clang 19, whose code is verified before it runs. A module that cannot be compiled so, or whose code is rejected,
-    /// runs in Cranelift's code. So do modules with suspendable calls.
-    ///
-    /// clang runs with all rights of this process, and without a limit of time. So this is only for measurements and tests.
-    Llvm,
 }
 
 /// wasmtime's own checks for arbitrary modules, for comparison with the checks of weir.
@@ -70,7 +62,7 @@ impl Default for EngineOptions {
             call_limit: Duration::from_millis(200),
             check_mode: CheckMode::Admitted,
             compile_in_child: None,
-            back_end: BackEnd::Cranelift,
+            llvm: LlvmUse::Never,
             wasmtime_check: None,
         }
     }
@@ -182,6 +174,8 @@ pub struct Engine {
     cache: Option<Cache>,
     options: EngineOptions,
     watchdog: Watchdog,
+    /// The compiler clang 19, or the reason why there is none.
+    clang: Result<Clang, String>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -199,7 +193,32 @@ impl Engine {
         let spaces = Arc::new(Spaces::default());
         let with_inlining = Runtime::new(&options, &spaces, true)?;
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
-        Ok(Self { with_inlining, without_inlining: OnceLock::new(), spaces, cache, options, watchdog })
+        let clang = match options.llvm {
+            LlvmUse::Never => Err("it runs without LLVM".to_owned()),
+            LlvmUse::Later | LlvmUse::AtLoad => Clang::find(),
+        };
+        Ok(Self { with_inlining, without_inlining: OnceLock::new(), spaces, cache, options, watchdog, clang })
+    }
+
+    /// Replaces clang by the program at this path, for tests with a compiler that fails.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn with_clang(mut self, path: &Path) -> io::Result<Self> {
+        self.clang = Ok(Clang::at(path)?);
+        Ok(self)
+    }
+
+    pub(crate) fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.cache.as_ref()
+    }
+
+    pub(crate) fn clang(&self) -> Result<&Clang, &String> {
+        self.clang.as_ref()
     }
 
     /// Returns the runtime that compiles and runs a module.
@@ -284,12 +303,8 @@ impl Engine {
                 code
             }
         };
-        let native = match self.options.back_end {
-            BackEnd::Cranelift => Err("the engine uses Cranelift".to_owned()),
-            BackEnd::Llvm if checks.has_suspendable_calls() => Err("its calls can be suspended".to_owned()),
-            BackEnd::Llvm => NativeModule::compile(&bytes).map(Arc::new).map_err(|error| error.to_string()),
-        };
-        Ok(CompiledModule { code, native, checks, indices, from_cache })
+        let native = self.native_slot(&bytes, budget);
+        Ok(CompiledModule { code, rewritten: bytes, native, checks, indices, from_cache })
     }
 
     /// Prepares a compiled module for instantiation.
@@ -303,7 +318,7 @@ impl Engine {
         admitted: Admitted,
         compiled: CompiledModule,
     ) -> Result<LoadedModule, LoadError> {
-        let CompiledModule { code, native, checks, indices, from_cache } = compiled;
+        let CompiledModule { code, rewritten, native, checks, indices, from_cache } = compiled;
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
         // SAFETY: by this function's contract.
@@ -312,6 +327,7 @@ impl Engine {
         let (code_map, strike_counter) = (Arc::new(CodeMap::new(&module)), Arc::default());
         Ok(LoadedModule {
             instance_pre,
+            rewritten: rewritten.into(),
             native,
             admitted: Arc::new(admitted),
             checks,
@@ -415,8 +431,9 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIn
 /// A module's compiled code, and the facts that are needed to run it.
 pub(crate) struct CompiledModule {
     pub(crate) code: Vec<u8>,
-    /// The verified machine code, or the reason why there is none.
-    pub(crate) native: Result<Arc<NativeModule>, String>,
+    /// The rewritten module, which LLVM can compile later.
+    pub(crate) rewritten: Vec<u8>,
+    pub(crate) native: NativeSlot,
     pub(crate) checks: Checks,
     pub(crate) indices: FunctionIndices,
     pub(crate) from_cache: bool,
@@ -426,8 +443,8 @@ pub(crate) struct CompiledModule {
 #[derive(Clone)]
 pub struct LoadedModule {
     pub(crate) instance_pre: InstancePre<HostState>,
-    /// The verified machine code, in which the module runs, or the reason why there is none.
-    pub(crate) native: Result<Arc<NativeModule>, String>,
+    pub(crate) rewritten: Arc<[u8]>,
+    pub(crate) native: NativeSlot,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
     pub(crate) indices: FunctionIndices,
@@ -442,9 +459,9 @@ impl LoadedModule {
         &self.admitted
     }
 
-    /// Returns the admitted module, and drops the code.
-    pub fn into_admitted(self) -> Arc<Admitted> {
-        self.admitted
+    /// Returns the admitted module, which this value shares with its instances.
+    pub fn shared_admitted(&self) -> Arc<Admitted> {
+        Arc::clone(&self.admitted)
     }
 
     /// Returns the wasmtime engine that the code is for.
@@ -452,24 +469,15 @@ impl LoadedModule {
         self.instance_pre.module().engine()
     }
 
-    /// Returns the memory range of the code.
-    pub(crate) fn code_range(&self) -> std::ops::Range<*const u8> {
-        self.instance_pre.module().image_range()
+    /// Returns the memory ranges of the code.
+    pub(crate) fn code_ranges(&self) -> Vec<std::ops::Range<*const u8>> {
+        let native = self.native.code().map(|module| module.code.executable());
+        std::iter::once(self.instance_pre.module().image_range()).chain(native).collect()
     }
 
     /// Returns true if the module's calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
         self.checks.has_suspendable_calls()
-    }
-
-    /// Returns the compiler of the code in which the module runs.
-    pub fn back_end(&self) -> BackEnd {
-        if self.native.is_ok() { BackEnd::Llvm } else { BackEnd::Cranelift }
-    }
-
-    /// Returns the reason why the module does not run in verified code of LLVM; `None` if it does.
-    pub fn why_not_llvm(&self) -> Option<&str> {
-        self.native.as_ref().err().map(String::as_str)
     }
 
     /// Returns whether the code came from the cache.
@@ -515,6 +523,15 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
 /// The compiler's error, or a failed read or write.
 pub fn compile_child() -> Result<(), CompileError> {
     compile::run_child(|inlining| config(&Arc::default(), inlining))
+}
+
+/// Becomes clang: confines the calling process, and replaces it by clang, which reads LLVM IR from standard input and writes
+/// an object file to standard output. Returns only if that fails.
+///
+/// # Errors
+/// clang is not installed, or cannot be executed.
+pub fn compile_llvm_child() -> Result<Infallible, CompileError> {
+    clang::run_child()
 }
 
 #[cfg(test)]

@@ -11,14 +11,17 @@
 //! memory and call the host functions in `weir_abi::host`. It can read packets, descriptors and shared tables, which are
 //! mapped read-only at fixed guest addresses. All accesses of the host to guest memory go through `guest_memory.rs`.
 
+mod back_end;
 mod engine;
 mod load;
 mod process;
 mod run;
 mod watchdog;
 
+pub use back_end::{BackEnd, LlvmUse};
 pub use engine::{
-    BackEnd, CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
+    CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
+    compile_llvm_child,
 };
 pub use load::cache::{Cache, CacheError, user_folder};
 pub use load::compile::{CompileError, CompileLimits};

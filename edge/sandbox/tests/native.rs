@@ -6,15 +6,15 @@ use std::io::Write;
 use std::time::Duration;
 use weir_admission::{Admitted, Tier};
 use weir_sandbox::{
-    BackEnd, BatchInput, CallFault, CheckMode, Engine, EngineOptions, FaultKind, Instance, LoadedModule,
+    BackEnd, BatchInput, CallFault, CheckMode, Engine, EngineOptions, FaultKind, Instance, LlvmUse,
+    LoadedModule,
 };
 
 /// Engines of both back ends with the same checks; `None` if LLVM's code cannot be made or run here.
 fn engines(check_mode: CheckMode) -> Option<[Engine; 2]> {
-    let engines = [BackEnd::Cranelift, BackEnd::Llvm].map(|back_end| {
+    let engines = [LlvmUse::Never, LlvmUse::AtLoad].map(|llvm| {
         let call_limit = Duration::from_millis(30);
-        Engine::new(EngineOptions { check_mode, call_limit, back_end, ..EngineOptions::default() }, None)
-            .unwrap()
+        Engine::new(EngineOptions { check_mode, call_limit, llvm, ..EngineOptions::default() }, None).unwrap()
     });
     let plain = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
     let module = load(&engines[1], plain);

@@ -7,8 +7,8 @@ use weir_datapath::driver::Sandbox;
 use weir_datapath::driver::areas_of;
 use weir_netio::{DescriptorRing, PacketWindow, WatchGuard};
 use weir_sandbox::{
-    Area, Call, CallStep, FuelSlice, Instance, InstanceCounters, LogLine, ModuleEvent, Patch, RemoteInstance,
-    TablePublisher,
+    Area, BackEnd, Call, CallStep, FuelSlice, Instance, InstanceCounters, LogLine, ModuleEvent, Patch,
+    RemoteInstance, TablePublisher,
 };
 use weir_session::Records;
 use weir_units::{Bytes, Nanos};
@@ -112,6 +112,14 @@ impl Sandbox for SandboxInstance {
 }
 
 impl SandboxInstance {
+    /// Returns the compiler of the code in which the module runs now.
+    pub(crate) fn back_end(&self) -> BackEnd {
+        match self {
+            Self::InProcess(instance) => instance.back_end(),
+            Self::Remote { instance, .. } => instance.back_end(),
+        }
+    }
+
     /// Returns the isolation of the sandbox process; empty in the node's process.
     pub(crate) fn isolation(&self) -> String {
         match self {

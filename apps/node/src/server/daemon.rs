@@ -9,6 +9,7 @@ mod confine;
 mod error;
 mod explain;
 mod ledger_query;
+mod llvm;
 mod load;
 mod records;
 mod reload;
@@ -67,7 +68,7 @@ use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use weir_ledger_files::{LedgerOptions, LedgerWriter, NodeStart};
 use weir_os::child::Cores;
-use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions};
+use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions, LlvmUse};
 use weir_trust::credential::{CredentialRefusal, VerifiedCredential};
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
@@ -340,6 +341,7 @@ fn new_module_loader(
     let options = EngineOptions {
         call_limit: CALL_LIMIT,
         compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
+        llvm: LlvmUse::Later,
         ..EngineOptions::default()
     };
     let engine = Arc::new(Engine::new(options, cache)?);
@@ -485,6 +487,7 @@ impl Daemon {
                 restored.set(Instant::now())
             });
             scope.spawn(|| self.save_delayed(&is_ending));
+            scope.spawn(|| self.compile_busy_modules(&is_ending));
             loop {
                 let timeout =
                     interval_end.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));

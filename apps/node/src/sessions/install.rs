@@ -175,6 +175,7 @@ impl Node {
             admitted,
             digest,
             sandbox,
+            program,
             call_times,
             endpoint,
             mut tables,
@@ -207,7 +208,7 @@ impl Node {
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         sandbox.bind(core.number()).map_err(BatchError::from)?;
-        let isolation = sandbox.isolation();
+        let (isolation, first_back_end) = (sandbox.isolation(), sandbox.back_end());
         let driver = BatchDriver::new(sandbox, &ring, tick)?;
         let number = allocation.number;
         let manifest = admitted.manifest();
@@ -232,6 +233,8 @@ impl Node {
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
             isolation,
+            first_back_end,
+            program,
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),

@@ -14,7 +14,9 @@ use crate::sessions::tables::{ReadTables, TableBinding, TableRegistry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_os::{Launcher, ProcessorBudget};
-use weir_sandbox::{Engine, Instance, InstanceContext, LoadError, MessageHandler, RemoteInstance};
+use weir_sandbox::{
+    Engine, Instance, InstanceContext, LoadError, LoadedModule, MessageHandler, RemoteInstance,
+};
 use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Nanos};
 use {
@@ -46,6 +48,8 @@ pub struct StartedModule {
     /// Hash of the module's bytes, computed before the node is locked.
     pub(crate) digest: ModuleHash,
     pub(crate) sandbox: SandboxInstance,
+    /// The loaded module, which LLVM can compile later; `None` for a module in a process of its own.
+    pub(crate) program: Option<Arc<LoadedModule>>,
     pub(crate) call_times: CallTimes,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
     /// Tables that the module reads.
@@ -216,7 +220,8 @@ impl ModuleLoader {
                 );
                 remote.map(|remote| {
                     let admitted = Arc::clone(remote.admitted());
-                    (admitted, SandboxInstance::Remote { instance: Box::new(remote), _publisher: publisher })
+                    let instance = Box::new(remote);
+                    (admitted, None, SandboxInstance::Remote { instance, _publisher: publisher })
                 })
             }
             Process::Node => {
@@ -232,11 +237,12 @@ impl ModuleLoader {
                 let program = self.engine.load_counting(admitted, can_suspend, budget);
                 program.and_then(|program| {
                     let instance = Instance::start_with(&self.engine, &program, context)?;
-                    Ok((program.into_admitted(), SandboxInstance::InProcess(Box::new(instance))))
+                    let sandbox = SandboxInstance::InProcess(Box::new(instance));
+                    Ok((program.shared_admitted(), Some(Arc::new(program)), sandbox))
                 })
             }
         };
-        let (admitted, sandbox) = match sandbox {
+        let (admitted, program, sandbox) = match sandbox {
             Err(LoadError::Memory { wanted, .. }) => return Err(memory_exhausted(Some(wanted))),
             started => started.map_err(failed)?,
         };
@@ -255,6 +261,7 @@ impl ModuleLoader {
             admitted,
             digest,
             sandbox,
+            program,
             call_times,
             endpoint,
             tables,

@@ -46,6 +46,7 @@ use weir_datapath::receive::{ReceiveThreads, Receiver};
 use weir_demux::{FilterProgram, SubFlows};
 use weir_ledger::{UnloadReason, Usage};
 use weir_netio::{MemoryQuota, ViewStage};
+use weir_sandbox::{BackEnd, LoadedModule};
 use weir_sched::cpu::VcpuId;
 use weir_session::services::ServiceCounters;
 use weir_trust::credential::{DelegationId, VerifiedCredential};
@@ -96,6 +97,10 @@ pub(crate) struct SessionModule {
     pub(crate) tier: Tier,
     /// Isolation of the module's sandbox process; empty for a module in the node's process.
     pub(crate) isolation: String,
+    /// The compiler of the code in which the module has started.
+    pub(crate) first_back_end: BackEnd,
+    /// The loaded module, which LLVM can compile later; `None` for a module in a process of its own.
+    pub(crate) program: Option<Arc<LoadedModule>>,
     pub(crate) streams: Vec<Name>,
     /// Services that the manifest offers.
     pub(crate) services: Vec<DeclaredService>,
@@ -114,6 +119,13 @@ pub(crate) struct SessionModule {
     /// True if the module declares a stream of findings.
     pub(crate) has_findings: bool,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
+}
+
+impl SessionModule {
+    /// Returns the compiler of the module's code.
+    pub(crate) fn back_end(&self) -> BackEnd {
+        self.program.as_ref().map_or(self.first_back_end, |program| program.back_end())
+    }
 }
 
 /// A session.

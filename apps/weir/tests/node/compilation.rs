@@ -43,7 +43,7 @@ fn slow_module_with(number: usize, functions: usize) -> Vec<u8> {
 
 /// The number of compiler processes of the node.
 fn compiler_processes(node: u32) -> usize {
-    child_processes(node, b"compile").len()
+    child_processes(node, b"compile-cranelift").len()
 }
 
 /// The child processes of the node with this argument.
@@ -257,10 +257,10 @@ fn long_compilations_of_small_shares_pause_for_a_larger_share_and_run_at_low_pri
             });
         }
         let begin = Instant::now();
-        let mut seen = child_processes(node, b"compile");
+        let mut seen = child_processes(node, b"compile-cranelift");
         while seen.len() < 2 {
             assert!(begin.elapsed() < crate::testbed::TIMEOUT, "no compiler is at work");
-            seen = child_processes(node, b"compile");
+            seen = child_processes(node, b"compile-cranelift");
         }
         for process in &seen {
             // 19 is the maximum.

@@ -4,7 +4,7 @@
 //! A node gives up the rights to create namespaces and to execute programs before it reads untrusted input. It
 //! therefore starts a *spawner* first: another process of the same program, which keeps the few rights that starting
 //! processes takes, and does nothing else. An attacker who has taken over the node gains little by the spawner. A
-//! request to the spawner consists of a [role](ProcessRole), which is one of three, numeric limits of the process, and
+//! request to the spawner consists of a [role](ProcessRole), which is one of four, numeric limits of the process, and
 //! descriptors of the node. A request cannot name a program, path, argument, user or group.
 //!
 //! This file has the node's side, [`Spawner`]; `serve.rs` has the loop of the spawner's own process, `fork.rs` the
@@ -75,14 +75,20 @@ pub enum ProcessRole {
     Module,
     /// Compiles one module.
     Compiler,
+    /// Compiles one module with a compiler that is not part of weir.
+    ExternalCompiler,
     /// Keeps the node's private key.
     KeyAgent,
 }
 
 impl ProcessRole {
     /// All roles, with their arguments.
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Module, "sandbox"), (Self::Compiler, "compile"), (Self::KeyAgent, "key-agent")];
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Module, "sandbox"),
+        (Self::Compiler, "compile-cranelift"),
+        (Self::KeyAgent, "key-agent"),
+        (Self::ExternalCompiler, "compile-llvm"),
+    ];
 
     /// Returns the role that has this command-line argument.
     pub(crate) fn from_argument(argument: &OsStr) -> Option<Self> {
@@ -98,6 +104,7 @@ impl ProcessRole {
         match self {
             Self::Module => "module",
             Self::Compiler => "compiler",
+            Self::ExternalCompiler => "external-compiler",
             Self::KeyAgent => "key-agent",
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! A module determines how much time and memory its compilation takes. Untrusted modules are therefore compiled in a
 //! [child](weir_os::child) that is killed when it exceeds its limits of time and memory. The child is this same program
-//! with the argument `compile`. It reads the module from standard input and writes the code and a digest of the code to
+//! with the argument `compile-cranelift`. It reads the module from standard input and writes the code and a digest of the code to
 //! standard output. Before it reads, the child gives up all other rights. An attacker who takes over the compiler can only
 //! compute until the time is over, and answer with other code.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use weir_os::child::{self, ChildError, ChildLimits, Cores};
+use weir_os::child::{self, ChildError, ChildLimits, ChildReply, Cores};
 use weir_os::{Launcher, ProcessorBudget};
 use weir_units::{Bytes, Nanos};
 
@@ -71,27 +71,8 @@ pub(crate) fn in_child(
     limits: CompileLimits,
     budget: &mut dyn ProcessorBudget,
 ) -> Result<Vec<u8>, CompileError> {
-    let (left, limit) = (budget.left(), budget.limit());
-    if left == Nanos(0) {
-        return Err(CompileError::Budget(limit));
-    }
-    let child_limits = ChildLimits {
-        processor: limits.time.min(left),
-        time: Nanos(limits.time.0.saturating_mul(WALL_TIME_FACTOR)),
-        memory: limits.memory,
-        answer: CODE_MAX,
-        cores: limits.cores,
-    };
     let question = [&[u8::from(inlining) * INLINING], bytes].concat();
-    let asked = child::request(&Launcher::of_process(), "compile", &question, &child_limits, budget);
-    let answer = asked.answer.map_err(|error| match error {
-        ChildError::TimeLimit(_) if left < limits.time => CompileError::Budget(limit),
-        // A child that gets no further memory is killed by a signal.
-        ChildError::TimeLimit(_) | ChildError::Killed(_) => CompileError::Limits(limits),
-        ChildError::Preempted => CompileError::Preempted,
-        ChildError::Process(error) => CompileError::Process(error),
-        ChildError::AnswerTooLong(_) => CompileError::Process(io::Error::other(error)),
-    })?;
+    let answer = ask(&Launcher::of_process(), &["compile-cranelift"], &question, limits, budget)?;
     if !answer.has_succeeded {
         return Err(CompileError::Module(answer.stderr));
     }
@@ -105,6 +86,36 @@ pub(crate) fn in_child(
     }
     code.truncate(end);
     Ok(code)
+}
+
+/// Asks a compiler in a child process. Charges the child's processor time to the budget, also on failure.
+pub(crate) fn ask(
+    launcher: &Launcher,
+    arguments: &[&str],
+    question: &[u8],
+    limits: CompileLimits,
+    budget: &mut dyn ProcessorBudget,
+) -> Result<ChildReply, CompileError> {
+    let (left, limit) = (budget.left(), budget.limit());
+    if left == Nanos(0) {
+        return Err(CompileError::Budget(limit));
+    }
+    let child_limits = ChildLimits {
+        processor: limits.time.min(left),
+        time: Nanos(limits.time.0.saturating_mul(WALL_TIME_FACTOR)),
+        memory: limits.memory,
+        answer: CODE_MAX,
+        cores: limits.cores,
+    };
+    let asked = child::request(launcher, arguments, question, &child_limits, budget);
+    asked.answer.map_err(|error| match error {
+        ChildError::TimeLimit(_) if left < limits.time => CompileError::Budget(limit),
+        // A child that gets no further memory is killed by a signal.
+        ChildError::TimeLimit(_) | ChildError::Killed(_) => CompileError::Limits(limits),
+        ChildError::Preempted => CompileError::Preempted,
+        ChildError::Process(error) => CompileError::Process(error),
+        ChildError::AnswerTooLong(_) => CompileError::Process(io::Error::other(error)),
+    })
 }
 
 /// Runs the compiler child. `config` returns the configuration of wasmtime; its argument is true if functions may be

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod cache;
+pub(crate) mod clang;
 pub(crate) mod compile;
 pub(crate) mod copy;
 pub(crate) mod meter;

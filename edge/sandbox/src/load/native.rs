@@ -3,18 +3,13 @@
 //! The machine code is not trusted: `weir-verify` proves that it accesses nothing but the module's own memory.
 
 use crate::load::compile::CompileError;
-use crate::load::rewrite::{LIMIT, NEXT_EVENT};
+use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
 use weir_lower::{Constant, GuestThunk, Lowered, Thunk};
 use weir_native::layout::GLOBALS_MAX;
 use weir_native::{CODE_MAX, NativeCode, verify_limits};
-
-/// The compiler.
-const CLANG: &str = "clang-19";
 
 /// A function of the host that machine code calls through a thunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +18,8 @@ pub(crate) enum HostThunk {
     Host(HostFunction),
     /// The function [`LIMIT`] of the meter.
     Limit,
+    /// The function [`SUSPEND`] of suspendable calls.
+    Suspend,
     /// The function [`NEXT_EVENT`].
     NextEvent,
     /// A function that replaces an instruction.
@@ -33,25 +30,40 @@ pub(crate) enum HostThunk {
 #[derive(Debug)]
 pub(crate) struct NativeModule {
     pub(crate) code: Arc<NativeCode>,
+    /// The object file of the code.
+    pub(crate) object: Vec<u8>,
     /// The exported functions, by name: their indices in the code.
     functions: BTreeMap<String, u32>,
     /// The exported globals, by name: their places below the memory.
     globals: BTreeMap<String, u32>,
-    /// The first values of all globals, as bytes, by their places.
-    pub(crate) first_values: Vec<(u32, Vec<u8>)>,
+    /// The mutable globals.
+    pub(crate) mutable_globals: Vec<MutableGlobal>,
     pub(crate) thunks: Vec<HostThunk>,
     /// The offsets of the functions in the code, with their indices in the rewritten module, by rising offset.
     places: Vec<(u32, u32)>,
     names: BTreeMap<u32, String>,
 }
 
+/// A mutable global of a module.
+#[derive(Debug)]
+pub(crate) struct MutableGlobal {
+    /// The name under which the rewritten module exports it.
+    pub(crate) export: String,
+    /// Its place below the memory.
+    pub(crate) below: u32,
+    /// The bytes of its first value.
+    pub(crate) first_value: Vec<u8>,
+}
+
 impl NativeModule {
-    /// Compiles a rewritten module.
+    /// Compiles a rewritten module. `compile` makes an object file of the text of an LLVM module.
     ///
     /// # Errors
-    /// [`CompileError::Module`] if the module cannot be lowered, or its machine code is rejected;
-    /// [`CompileError::Process`] if the compiler does not run.
-    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, CompileError> {
+    /// [`CompileError::Module`] if the module cannot be lowered, or its machine code is rejected; errors of `compile`.
+    pub(crate) fn compile(
+        bytes: &[u8],
+        compile: impl FnOnce(&str) -> Result<Vec<u8>, CompileError>,
+    ) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
         let lowered = weir_lower::lower(bytes).map_err(|error| failed(&error))?;
         if lowered.globals_bytes > GLOBALS_MAX {
@@ -59,7 +71,7 @@ impl NativeModule {
         }
         let thunks = host_thunks(&lowered)
             .ok_or_else(|| failed(&"it calls a function of the host that machine code cannot call"))?;
-        let object = run_clang(&lowered.ir)?;
+        let object = compile(&lowered.ir)?;
         let linked = weir_lower::link(&object, &lowered, CODE_MAX).map_err(|error| failed(&error))?;
         let verified = weir_verify::verify(linked.image, &verify_limits(thunks.len()))
             .map_err(|error| failed(&error))?;
@@ -83,13 +95,21 @@ impl NativeModule {
             .iter()
             .filter_map(|(name, global)| Some((name.clone(), lowered.globals.get(global)?.0)))
             .collect();
-        let first_values =
-            lowered.globals.values().map(|(below, value)| (*below, bytes_of(*value))).collect();
+        let mutable_globals = lowered
+            .globals
+            .iter()
+            .map(|(index, (below, value))| MutableGlobal {
+                export: global_export_name(*index),
+                below: *below,
+                first_value: bytes_of(*value),
+            })
+            .collect();
         Ok(Self {
             code: Arc::new(code),
+            object,
             functions,
             globals,
-            first_values,
+            mutable_globals,
             thunks,
             places,
             names: lowered.names,
@@ -121,6 +141,7 @@ fn host_thunks(lowered: &Lowered) -> Option<Vec<HostThunk>> {
         Thunk::Guest(guest) => Some(HostThunk::Guest(guest)),
         Thunk::Import(index) => match lowered.imports.get(index as usize)?.1.as_str() {
             LIMIT => Some(HostThunk::Limit),
+            SUSPEND => Some(HostThunk::Suspend),
             NEXT_EVENT => Some(HostThunk::NextEvent),
             name => {
                 let definition = HOST_FUNCTIONS.iter().find(|definition| definition.name == name)?;
@@ -138,29 +159,5 @@ fn bytes_of(value: Constant) -> Vec<u8> {
         Constant::I64(value) => value.to_le_bytes().to_vec(),
         Constant::F64(bits) => bits.to_le_bytes().to_vec(),
         Constant::V128(bytes) => bytes.to_vec(),
-    }
-}
-
-/// Compiles the text of an LLVM module to an object file.
-fn run_clang(ir: &str) -> Result<Vec<u8>, CompileError> {
-    let mut child = Command::new(CLANG)
-        .args(weir_lower::CLANG_ARGUMENTS)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("{CLANG}: {error}")))?;
-    let (input, errors) = (child.stdin.take(), child.stderr.take());
-    let mut messages = String::new();
-    let output = std::thread::scope(|scope| {
-        // The compiler writes only after it has read everything, but its errors could fill a pipe.
-        scope.spawn(|| input.map(|mut input| input.write_all(ir.as_bytes())));
-        scope.spawn(|| errors.map(|mut errors| errors.read_to_string(&mut messages)));
-        child.wait_with_output()
-    })?;
-    if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        Err(CompileError::Module(format!("{CLANG}: {}", messages.lines().next().unwrap_or("failed"))))
     }
 }

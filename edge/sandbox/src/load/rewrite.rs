@@ -82,6 +82,11 @@ pub(crate) const ALLOWANCE_EXCESS: &str = "weir_allowance_excess";
 /// The export of the global with the module's own stack pointer.
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
+/// Returns the name of the export of the global with this index, from which a call's values are copied to another back end.
+pub(crate) fn global_export_name(index: u32) -> String {
+    format!("weir_global_{index}")
+}
+
 /// Returns the name of the export that calls an entry point which gets no packets.
 pub(crate) fn export_name(entry: EntryPoint) -> String {
     format!("weir_enter_{}", entry.definition().key)
@@ -645,6 +650,9 @@ impl RewritePass<'_> {
         }
         if let Some(index) = facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);
+        }
+        for index in 0..facts.globals + self.added_globals() {
+            exports.export(&global_export_name(index), ExportKind::Global, index);
         }
         Ok(exports)
     }

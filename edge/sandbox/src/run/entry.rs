@@ -9,12 +9,14 @@ use crate::run::native::NativeInstance;
 use crate::run::slice::CallCounter;
 use std::marker::PhantomData;
 use wasmtime::{
-    AsContextMut, Func, Global, Instance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults,
+    AsContextMut, Func, Global, Instance, Memory, Store, StoreContextMut, TypedFunc, Val, WasmParams,
+    WasmResults,
 };
 use weir_abi::entry::EntryResult;
 use weir_abi::{export, host};
 use weir_admission::{Admitted, EntryKind, ModuleInfo};
 use weir_bounds::EntryPoint;
+use weir_native::NativeGlobals;
 
 /// The exports of an instance, in the code that Cranelift has compiled and in machine code.
 pub(crate) struct Exports<'a> {
@@ -54,21 +56,34 @@ pub(crate) struct HostGlobal<T> {
     ty: PhantomData<T>,
 }
 
-impl<T: Register + Into<Val>> HostGlobal<T> {
-    /// Returns the value.
-    pub(crate) fn get(self, store: impl AsContextMut, native: Option<&NativeInstance>) -> T {
-        match (self.below, native) {
-            (Some(below), Some(native)) => native.get_global(below),
-            _ => T::from_register(register_of(&self.compiled.get(store))),
-        }
+/// The globals of an instance, in the store or in machine code.
+pub(crate) struct Globals<'a> {
+    pub(crate) store: StoreContextMut<'a, HostState>,
+    /// The globals of machine code, if the instance runs in it.
+    pub(crate) native: Option<NativeGlobals<'a>>,
+}
+
+impl<'a> Globals<'a> {
+    pub(crate) fn new(store: &'a mut Store<HostState>, native: Option<&'a mut NativeInstance>) -> Self {
+        Self { store: store.as_context_mut(), native: native.map(NativeInstance::globals) }
     }
 
-    /// Sets the value.
-    pub(crate) fn set(self, store: impl AsContextMut, native: Option<&mut NativeInstance>, value: T) {
-        match (self.below, native) {
-            (Some(below), Some(native)) => native.set_global(below, value),
+    /// Returns the value of a global.
+    pub(crate) fn get<T: Register>(&mut self, global: HostGlobal<T>) -> T {
+        T::from_register(match (global.below, &self.native) {
+            (Some(below), Some(native)) => native.get(below),
+            _ => register_of(&global.compiled.get(&mut self.store)),
+        })
+    }
+
+    /// Sets the value of a global.
+    pub(crate) fn set<T: Register + Into<Val>>(&mut self, global: HostGlobal<T>, value: T) {
+        match (global.below, &mut self.native) {
+            (Some(below), Some(native)) => {
+                native.set(below, &value.to_register().to_le_bytes()[..size_of::<T>()]);
+            }
             // Setting the global cannot fail, because it is mutable and of the value's type.
-            _ => _ = self.compiled.set(store, value.into()),
+            _ => _ = global.compiled.set(&mut self.store, value.into()),
         }
     }
 }
@@ -171,13 +186,12 @@ impl Wasm {
             None => None,
             Some(_) => {
                 let pointer: HostGlobal<i32> = exports.global(rewrite::STACK_POINTER)?;
-                Some((pointer, pointer.get(&mut *exports.store, None)))
+                let empty = Globals::new(exports.store, None).get(pointer);
+                Some((pointer, empty))
             }
         };
-        let counter = checks
-            .has_suspendable_calls()
-            .then(|| CallCounter::find(exports.instance, &mut *exports.store, checks))
-            .transpose()?;
+        let counter =
+            checks.has_suspendable_calls().then(|| CallCounter::find(&mut exports, checks)).transpose()?;
         let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
         let starts =
             starts.map(|entry| StartFunction::find(&mut exports, entry)).collect::<Result<_, _>>()?;

@@ -1,9 +1,11 @@
 //! [`Instance`]: a module in its sandbox in this process. Callers map packets into it, call it with batches, and take its
 //! records, frames and patches. The calls themselves are in `suspend.rs`.
 
+use crate::back_end::{BackEnd, NativeSlot};
 use crate::engine::{Engine, LoadError, LoadedModule};
+use crate::load::native::NativeModule;
 use crate::load::rewrite::Checks;
-use crate::run::entry::{Exports, Wasm};
+use crate::run::entry::{Exports, Globals, Wasm};
 use crate::run::event::InstanceContext;
 use crate::run::fault::{CallFault, FaultKind, FunctionIndices, Interrupted};
 use crate::run::guest_memory::PrivateMemory;
@@ -110,6 +112,9 @@ pub struct Instance {
     indices: FunctionIndices,
     /// The machine code, if the module runs in it. Dropped before the store, which owns the address space.
     pub(crate) native: Option<NativeInstance>,
+    back_end: BackEnd,
+    /// The slot for machine code, while the module does not run in it, and the instance of Cranelift's code.
+    pending: Option<(NativeSlot, wasmtime::Instance)>,
     /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
     /// `None` if instantiation failed.
@@ -219,6 +224,8 @@ impl Instance {
         let mut this = Self {
             watch: None,
             native: None,
+            back_end: BackEnd::Cranelift,
+            pending: None,
             checks: module.checks,
             indices: module.indices,
             store: None,
@@ -257,7 +264,7 @@ impl Instance {
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let native = module.native.as_ref().ok();
+        let native = module.native.code();
         let exports = Exports { instance, store: &mut store, native: native.map(Arc::as_ref) };
         let wasm = Wasm::find_exports(exports, module.admitted(), module.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&store);
@@ -287,12 +294,56 @@ impl Instance {
             let failed = |error| LoadError::Sandbox(format!("its stack: {error}"));
             this.native = Some(native.map_err(failed)?);
         }
+        if native.is_some() {
+            this.back_end = BackEnd::Llvm;
+        } else {
+            this.pending = Some((module.native.clone(), instance));
+        }
         this.watch = Some(watch);
         this.store = Some(store);
         this.wasm = Some(wasm);
         this.map_initial_tables(&tables)
             .map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
         Ok(this)
+    }
+
+    /// Continues in verified machine code, if there is some now. No call may be in progress.
+    #[inline]
+    pub(crate) fn move_to_native(&mut self) {
+        if self.pending.as_ref().is_some_and(|(slot, _)| slot.is_filled())
+            && let Some((slot, instance)) = self.pending.take()
+            && let Some(module) = slot.code()
+        {
+            // Without memory for another stack, the instance stays where it is.
+            _ = self.enter_native(module, instance);
+        }
+    }
+
+    #[cold]
+    fn enter_native(
+        &mut self,
+        module: &Arc<NativeModule>,
+        instance: wasmtime::Instance,
+    ) -> wasmtime::Result<()> {
+        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return Ok(()) };
+        // SAFETY: the space is that of the store, and `native` is dropped before the store.
+        let mut native = unsafe { NativeInstance::new(self.base, module)? };
+        native.copy_globals(instance, store)?;
+        let admitted = Arc::clone(&store.data().admitted);
+        let exports = Exports { instance, store, native: Some(module) };
+        let moved = Wasm::find_exports(exports, &admitted, self.checks)?;
+        // The stack is not empty now, if an aborted call has left it in use.
+        let stack = moved.stack.zip(wasm.stack).map(|((pointer, _), (_, empty))| (pointer, empty));
+        store.data_mut().counter = moved.counter;
+        self.wasm = Some(Wasm { stack, ..moved });
+        self.native = Some(native);
+        self.back_end = BackEnd::Llvm;
+        Ok(())
+    }
+
+    /// Returns the compiler of the code in which the instance runs.
+    pub fn back_end(&self) -> BackEnd {
+        self.back_end
     }
 
     /// Discards the effects of a start that failed, and ends the instance.
@@ -328,9 +379,10 @@ impl Instance {
             return None;
         };
         let (wasm, store) = (self.wasm.as_ref()?, self.store.as_mut()?);
+        let mut globals = Globals::new(store, self.native.as_mut());
         let left = match wasm.counter {
-            Some(counter) => counter.allowance(&mut *store),
-            None => wasm.fuel?.get(&mut *store, self.native.as_ref()),
+            Some(counter) => counter.allowance(&mut globals),
+            None => globals.get(wasm.fuel?),
         };
         let strings = store
             .data()
@@ -483,9 +535,9 @@ impl Instance {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
         let (lost, after) = if wasm.has_packet_function {
-            let native = self.native.as_ref();
-            let rest = wasm.remaining.get(&mut *store, native).cast_unsigned() & mask;
-            *drops |= wasm.drops.get(&mut *store, native).cast_unsigned() & mask;
+            let mut globals = Globals::new(store, self.native.as_mut());
+            let rest = globals.get(wasm.remaining).cast_unsigned() & mask;
+            *drops |= globals.get(wasm.drops).cast_unsigned() & mask;
             // The lowest bit is the current packet. An empty mask means that the loop itself was interrupted after
             // its last packet.
             (rest & rest.wrapping_neg(), rest & rest.wrapping_sub(1))
@@ -572,7 +624,7 @@ impl Instance {
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
         if let (Some((pointer, empty)), Some(store)) = (stack, &mut self.store) {
-            pointer.set(store, self.native.as_mut(), empty);
+            Globals::new(store, self.native.as_mut()).set(pointer, empty);
         }
     }
 

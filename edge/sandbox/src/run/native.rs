@@ -3,16 +3,18 @@
 //! The sandbox of such an instance is the same: memory, packets and the host's state are those of the wasmtime store. Its
 //! functions are in machine code, and its globals below the memory.
 
-use crate::load::native::{HostThunk, NativeModule};
+use crate::load::native::{HostThunk, MutableGlobal, NativeModule};
+use crate::run::entry::Globals;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostState, Register, call_one};
+use crate::run::slice::RemainingFuel;
 use crate::run::streams::next_event;
 use std::io;
 use std::sync::Arc;
-use wasmtime::{Memory, Store};
+use wasmtime::{AsContextMut, Instance, Memory, Store, Val};
 use weir_admission::STACK_MAX;
 use weir_lower::{GuestThunk, TrapCode};
-use weir_native::{HostAnswer, HostCalls, NativeExit, NativeSandbox, TrapKind};
+use weir_native::{HostAnswer, HostCalls, NativeExit, NativeGlobals, NativeSandbox, TrapKind};
 
 /// The machine code of an instance, with its stack and its globals.
 pub(crate) struct NativeInstance {
@@ -41,24 +43,40 @@ impl NativeInstance {
         let stack = usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX);
         // SAFETY: a space reserves the bytes below the memory for this purpose, and belongs to one instance.
         let mut sandbox = unsafe { NativeSandbox::new(base, Arc::clone(&module.code), stack)? };
-        for (below, value) in &module.first_values {
-            sandbox.set_global_bytes(*below, value);
+        for global in &module.mutable_globals {
+            sandbox.globals().set(global.below, &global.first_value);
         }
         Ok(Self { sandbox, module: Arc::clone(module) })
     }
 
-    /// Returns the global at this place.
-    pub(crate) fn get_global<T: Register>(&self, below: u32) -> T {
-        T::from_register(self.sandbox.get_global(below))
+    /// Copies the values of all globals from an instance of the same module in Cranelift's code.
+    pub(crate) fn copy_globals(
+        &mut self,
+        instance: Instance,
+        store: &mut Store<HostState>,
+    ) -> wasmtime::Result<()> {
+        let mut globals = self.sandbox.globals();
+        for MutableGlobal { export, below, .. } in &self.module.mutable_globals {
+            let global = instance.get_global(&mut *store, export);
+            let global = global.ok_or_else(|| wasmtime::Error::msg(format!("no global `{export}`")))?;
+            match global.get(&mut *store) {
+                Val::I32(value) => globals.set(*below, &value.to_le_bytes()),
+                Val::I64(value) => globals.set(*below, &value.to_le_bytes()),
+                Val::F32(bits) => globals.set(*below, &bits.to_le_bytes()),
+                Val::F64(bits) => globals.set(*below, &bits.to_le_bytes()),
+                Val::V128(value) => globals.set(*below, &value.as_u128().to_le_bytes()),
+                _ => return Err(wasmtime::Error::msg("a global with a reference")),
+            }
+        }
+        Ok(())
     }
 
-    /// Sets the global at this place.
-    pub(crate) fn set_global<T: Register>(&mut self, below: u32, value: T) {
-        let bytes = value.to_register().to_le_bytes();
-        self.sandbox.set_global_bytes(below, &bytes[..size_of::<T>()]);
+    /// Returns the globals.
+    pub(crate) fn globals(&mut self) -> NativeGlobals<'_> {
+        self.sandbox.globals()
     }
 
-    /// Calls a function, by its index in the code. Returns the register of its result.
+    /// Calls a function that is not suspended, by its index in the code. Returns the register of its result.
     pub(crate) fn call(
         &mut self,
         function: u32,
@@ -66,19 +84,70 @@ impl NativeInstance {
         store: &mut Store<HostState>,
         memory: Memory,
     ) -> wasmtime::Result<u64> {
-        let mut host = Host { store, memory, thunks: &self.module.thunks, error: None };
+        match self.begin(function, arguments, store, memory) {
+            NativeStep::Done(result) => result,
+            NativeStep::Suspended(_) => {
+                let offset = self.sandbox.abandon();
+                Err(self.fault(FaultKind::Other, offset).into())
+            }
+        }
+    }
+
+    /// Calls a function, by its index in the code, until it returns or is suspended.
+    pub(crate) fn begin(
+        &mut self,
+        function: u32,
+        arguments: &[u64],
+        store: &mut Store<HostState>,
+        memory: Memory,
+    ) -> NativeStep {
+        let mut host = Host::new(store, memory, &self.module.thunks);
         let exit = self.sandbox.call(function, arguments, &mut host);
-        let (kind, offset) = match (exit, host.error) {
-            (NativeExit::Returned(register), _) => return Ok(register),
-            (NativeExit::Aborted { offset }, Some(error)) => match error.downcast_ref::<FaultKind>() {
-                Some(kind) => (*kind, offset),
-                None => return Err(error),
+        let outcome = host.outcome();
+        self.step(exit, outcome)
+    }
+
+    /// Resumes a suspended call.
+    pub(crate) fn resume(
+        &mut self,
+        remaining: RemainingFuel,
+        store: &mut Store<HostState>,
+        memory: Memory,
+    ) -> NativeStep {
+        match remaining.grant(&mut Globals::new(store, Some(self))) {
+            Ok(counter) => {
+                let mut host = Host::new(store, memory, &self.module.thunks);
+                let exit = self.sandbox.resume(counter.to_register(), &mut host);
+                let outcome = host.outcome();
+                self.step(exit, outcome)
+            }
+            Err(error) => {
+                let offset = self.sandbox.abandon();
+                NativeStep::Done(Err(self.abort_error(error, offset)))
+            }
+        }
+    }
+
+    /// Returns the step that ends with this exit.
+    fn step(&self, exit: NativeExit, outcome: HostOutcome) -> NativeStep {
+        NativeStep::Done(Err(match (exit, outcome.error) {
+            (NativeExit::Returned(register), _) => return NativeStep::Done(Ok(register)),
+            (NativeExit::Suspended, _) => match outcome.suspended {
+                Some(remaining) => return NativeStep::Suspended(remaining),
+                None => FaultKind::Other.into(),
             },
-            (NativeExit::Trapped(trap), _) => (fault_kind(trap.kind), trap.offset),
-            (NativeExit::Aborted { offset }, None) => (FaultKind::Other, offset),
-            (NativeExit::Suspended, _) => (FaultKind::Other, 0),
-        };
-        Err(self.fault(kind, offset).into())
+            (NativeExit::Aborted { offset }, Some(error)) => self.abort_error(error, offset),
+            (NativeExit::Aborted { offset }, None) => self.fault(FaultKind::Other, offset).into(),
+            (NativeExit::Trapped(trap), _) => self.fault(fault_kind(trap.kind), trap.offset).into(),
+        }))
+    }
+
+    /// Adds the place of an aborted call to its error.
+    fn abort_error(&self, error: wasmtime::Error, offset: usize) -> wasmtime::Error {
+        match error.downcast_ref::<FaultKind>() {
+            Some(kind) => self.fault(*kind, offset).into(),
+            None => error,
+        }
     }
 
     fn fault(&self, kind: FaultKind, offset: usize) -> NativeFault {
@@ -99,23 +168,50 @@ fn fault_kind(kind: TrapKind) -> FaultKind {
     }
 }
 
+/// The state of a call in machine code.
+pub(crate) enum NativeStep {
+    /// The call has ended. The value is the register of its result.
+    Done(wasmtime::Result<u64>),
+    /// The call is suspended, with these rests of its allowance and slice.
+    Suspended(RemainingFuel),
+}
+
 /// The host functions of one call.
 struct Host<'a> {
     store: &'a mut Store<HostState>,
     memory: Memory,
     thunks: &'a [HostThunk],
-    /// The error with which a host function has aborted the call.
+    outcome: HostOutcome,
+}
+
+/// What a host function leaves behind that ends a part of a call.
+#[derive(Default)]
+struct HostOutcome {
+    /// The error with which the host function has aborted the call.
     error: Option<wasmtime::Error>,
+    /// The rests of allowance and slice of a call that it has suspended.
+    suspended: Option<RemainingFuel>,
 }
 
 impl HostCalls for Host<'_> {
-    fn call(&mut self, thunk: u32, registers: &[u64; 6]) -> HostAnswer {
+    fn call(&mut self, thunk: u32, registers: &[u64; 6], globals: NativeGlobals<'_>) -> HostAnswer {
         let result = match self.thunks.get(thunk as usize) {
             Some(HostThunk::Host(function)) => {
                 call_one(*function, self.store.data_mut(), registers).map_err(wasmtime::Error::from)
             }
             Some(HostThunk::Limit) => {
                 self.store.data_mut().count_exceeded().map(|()| 0).map_err(wasmtime::Error::from)
+            }
+            Some(HostThunk::Suspend) => {
+                let mut globals = Globals { store: self.store.as_context_mut(), native: Some(globals) };
+                match RemainingFuel::find(&mut globals, i64::from_register(registers[0])) {
+                    Ok(remaining) if remaining.must_suspend(globals.store.data()) => {
+                        self.outcome.suspended = Some(remaining);
+                        return HostAnswer::Suspend;
+                    }
+                    Ok(remaining) => remaining.grant(&mut globals).map(Register::to_register),
+                    Err(error) => Err(error),
+                }
             }
             Some(HostThunk::NextEvent) => {
                 let [packet, given] = [registers[0], registers[1]].map(i32::from_register);
@@ -129,14 +225,22 @@ impl HostCalls for Host<'_> {
         match result {
             Ok(value) => HostAnswer::Value(value),
             Err(error) => {
-                self.error = Some(error);
+                self.outcome.error = Some(error);
                 HostAnswer::Abort
             }
         }
     }
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
+    fn new(store: &'a mut Store<HostState>, memory: Memory, thunks: &'a [HostThunk]) -> Self {
+        Self { store, memory, thunks, outcome: HostOutcome::default() }
+    }
+
+    fn outcome(self) -> HostOutcome {
+        self.outcome
+    }
+
     /// Calls a function that replaces an instruction on the memory.
     fn call_guest(&mut self, thunk: GuestThunk, registers: &[u64; 6]) -> wasmtime::Result<u64> {
         let [a, b, c] =

@@ -7,12 +7,13 @@
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks};
 use crate::run::clock::Cycles;
+use crate::run::entry::{Exports, Globals, HostGlobal};
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use wasmtime::{AsContextMut, Caller, Global, Instance, Val};
+use wasmtime::{AsContextMut, Caller};
 use weir_units::Bytes;
 use weir_wire::stream::TcpStreamCounters;
 
@@ -114,129 +115,165 @@ impl SliceState {
 #[derive(Clone, Copy)]
 pub(crate) struct CallCounter {
     /// The global with the counter.
-    fuel: Global,
+    fuel: HostGlobal<i64>,
     /// The globals `slice_excess` and `allowance_excess` of [`crate::load::meter::SliceGlobals`]. `None` if the module has no
     /// allowance.
-    excess_globals: Option<(Global, Global)>,
+    excess_globals: Option<(HostGlobal<i64>, HostGlobal<i64>)>,
     /// The global with the mask of remaining packets.
-    rest: Global,
+    rest: HostGlobal<i64>,
     /// The fuel that a call gets when it has used up its allowance. `None` if such a call is aborted.
     refill: Option<i64>,
 }
 
 impl CallCounter {
-    pub(crate) fn find(
-        instance: Instance,
-        mut store: impl AsContextMut,
-        checks: Checks,
-    ) -> wasmtime::Result<Self> {
-        let missing =
-            |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
-        let mut global = |name: &str| instance.get_global(&mut store, name).ok_or_else(|| missing(name));
+    pub(crate) fn find(exports: &mut Exports<'_>, checks: Checks) -> wasmtime::Result<Self> {
         let excess_globals = match checks {
             Checks::Charged { .. } => {
-                Some((global(rewrite::SLICE_EXCESS)?, global(rewrite::ALLOWANCE_EXCESS)?))
+                Some((exports.global(rewrite::SLICE_EXCESS)?, exports.global(rewrite::ALLOWANCE_EXCESS)?))
             }
             _ => None,
         };
         Ok(Self {
-            fuel: global(rewrite::FUEL)?,
+            fuel: exports.global(rewrite::FUEL)?,
             excess_globals,
-            rest: global(rewrite::REMAINING)?,
+            rest: exports.global(rewrite::REMAINING)?,
             refill: checks.refill().map(|refill| refill.min(ALLOWANCE_MAX).cast_signed()),
         })
     }
 
     /// Sets the globals for a call with this slice, whose allowance the module sets itself.
-    pub(crate) fn set(&self, mut store: impl AsContextMut, slice: i64) {
-        // Setting these globals cannot fail, because they are mutable and of type i64.
+    pub(crate) fn set(&self, globals: &mut Globals<'_>, slice: i64) {
         match self.excess_globals {
-            None => _ = self.fuel.set(&mut store, Val::I64(slice)),
+            None => globals.set(self.fuel, slice),
             Some((slice_excess, _)) => {
-                _ = self.fuel.set(&mut store, Val::I64(0));
-                _ = slice_excess.set(&mut store, Val::I64(slice));
+                globals.set(self.fuel, 0);
+                globals.set(slice_excess, slice);
             }
         }
     }
 
     /// Returns the rest of the slice after a call that has returned.
-    pub(crate) fn slice(&self, mut store: impl AsContextMut) -> i64 {
-        let slice_excess =
-            self.excess_globals.map_or(0, |(slice_excess, _)| read_global(slice_excess, &mut store));
-        read_global(self.fuel, &mut store).saturating_add(slice_excess)
+    pub(crate) fn slice(&self, globals: &mut Globals<'_>) -> i64 {
+        let slice_excess = self.excess_globals.map_or(0, |(slice_excess, _)| globals.get(slice_excess));
+        globals.get(self.fuel).saturating_add(slice_excess)
     }
 
     /// Returns the rest of the allowance after a call that has returned; for a batch, the rest for its last packet.
-    pub(crate) fn allowance(&self, mut store: impl AsContextMut) -> i64 {
-        let counter = read_global(self.fuel, &mut store);
-        self.allowance_and_slice(counter, store).0
+    pub(crate) fn allowance(&self, globals: &mut Globals<'_>) -> i64 {
+        let counter = globals.get(self.fuel);
+        self.remaining(counter, globals).allowance
     }
 
     /// Returns the rest of the allowance and of the slice, for this value of the counter.
-    fn allowance_and_slice(&self, counter: i64, mut store: impl AsContextMut) -> (i64, i64) {
-        let Some((slice_excess, allowance_excess)) = self.excess_globals else { return (i64::MAX, counter) };
-        match read_global(slice_excess, &mut store) {
-            slice_excess if slice_excess > 0 => (counter, counter.saturating_add(slice_excess)),
-            _ => (counter.saturating_add(read_global(allowance_excess, &mut store)), counter),
+    fn remaining(&self, counter: i64, globals: &mut Globals<'_>) -> RemainingFuel {
+        let Some((slice_excess, allowance_excess)) = self.excess_globals else {
+            return RemainingFuel { allowance: i64::MAX, slice: counter };
+        };
+        match globals.get(slice_excess) {
+            slice_excess if slice_excess > 0 => {
+                RemainingFuel { allowance: counter, slice: counter.saturating_add(slice_excess) }
+            }
+            _ => RemainingFuel {
+                allowance: counter.saturating_add(globals.get(allowance_excess)),
+                slice: counter,
+            },
         }
     }
 
-    /// Sets the globals `slice_excess` and `allowance_excess` for these rests of the allowance and of the slice. Returns the
-    /// new counter, which is the smaller rest.
-    fn set_remaining(&self, mut store: impl AsContextMut, allowance: i64, slice: i64) -> i64 {
+    /// Sets the globals `slice_excess` and `allowance_excess` for these rests. Returns the new counter, which is the smaller
+    /// rest.
+    fn set_remaining(&self, globals: &mut Globals<'_>, remaining: RemainingFuel) -> i64 {
+        let RemainingFuel { allowance, slice } = remaining;
         let fuel = allowance.min(slice);
         if let Some((slice_excess, allowance_excess)) = self.excess_globals {
-            _ = slice_excess.set(&mut store, Val::I64(slice - fuel));
-            _ = allowance_excess.set(&mut store, Val::I64(allowance - fuel));
+            globals.set(slice_excess, slice - fuel);
+            globals.set(allowance_excess, allowance - fuel);
         }
         fuel
     }
 }
 
-fn read_global(global: Global, store: impl AsContextMut) -> i64 {
-    global.get(store).i64().unwrap_or(0)
+/// The rest of a call's allowance and of its slice, at a call of the host function [`SUSPEND`](rewrite::SUSPEND). A module
+/// calls that function when its counter is below zero; the result is the new value of the counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemainingFuel {
+    allowance: i64,
+    slice: i64,
 }
 
-/// The host function [`SUSPEND`](rewrite::SUSPEND), which a module calls when its counter, `value`, is below zero. Aborts
-/// the call, suspends it, or lets it continue. Returns the new value of the counter.
+impl RemainingFuel {
+    /// Returns the rests for this value of the counter. A used-up allowance is refilled.
+    ///
+    /// # Errors
+    /// The call must be aborted.
+    pub(crate) fn find(globals: &mut Globals<'_>, value: i64) -> wasmtime::Result<Self> {
+        let Some(counter) = globals.store.data().counter else { return Err(FaultKind::Limit.into()) };
+        let mut this = counter.remaining(value, globals);
+        if this.allowance < 0 {
+            let rest = globals.get(counter.rest).cast_unsigned();
+            globals.store.data_mut().count_exceeded_at(rest)?;
+            this.allowance = counter.refill.unwrap_or(0);
+        }
+        if globals.store.data().must_interrupt.load(Ordering::Relaxed) {
+            return Err(FaultKind::TimeOverrun.into());
+        }
+        Ok(this)
+    }
+
+    /// Returns true if the call must be suspended, because its slice is over. Stores the state of the sandbox then.
+    pub(crate) fn must_suspend(self, host: &HostState) -> bool {
+        if self.slice >= 0 {
+            return false;
+        }
+        let mut shared = lock(&host.slice);
+        let is_over = !shared.budget().continues();
+        if is_over {
+            shared.view = SandboxView::read(host);
+        }
+        is_over
+    }
+
+    /// Begins a new slice if the slice is used up, after the call has been resumed if it was suspended. Returns the new value of
+    /// the counter.
+    ///
+    /// # Errors
+    /// The call must be aborted.
+    pub(crate) fn grant(mut self, globals: &mut Globals<'_>) -> wasmtime::Result<i64> {
+        let Some(counter) = globals.store.data().counter else { return Err(FaultKind::Limit.into()) };
+        if self.slice < 0 {
+            let shared = Arc::clone(&globals.store.data().slice);
+            let shared = lock(&shared);
+            match shared.order {
+                ResumeOrder::Continue => {}
+                ResumeOrder::Fail(fault) => return Err(fault.into()),
+                ResumeOrder::Abort => return Err(CallAborted.into()),
+            }
+            // The code after this charge is executed even if its cost exceeds the new slice, because it has been charged
+            // already.
+            self.slice = self.slice.saturating_add(shared.full_fuel()).max(0);
+        }
+        Ok(counter.set_remaining(globals, self))
+    }
+}
+
+/// The host function [`SUSPEND`](rewrite::SUSPEND) for code of Cranelift.
 pub(crate) async fn handle_used_up_counter(
     mut caller: Caller<'_, HostState>,
     value: i64,
 ) -> wasmtime::Result<i64> {
-    let Some(counter) = caller.data().counter else { return Err(FaultKind::Limit.into()) };
-    let (mut allowance, mut slice) = counter.allowance_and_slice(value, &mut caller);
-    if allowance < 0 {
-        let rest = read_global(counter.rest, &mut caller).cast_unsigned();
-        caller.data_mut().count_exceeded_at(rest)?;
-        allowance = counter.refill.unwrap_or(0);
+    let remaining = RemainingFuel::find(&mut globals_of(&mut caller), value)?;
+    if remaining.must_suspend(caller.data()) {
+        pause().await;
     }
-    if caller.data().must_interrupt.load(Ordering::Relaxed) {
-        return Err(FaultKind::TimeOverrun.into());
-    }
-    if slice < 0 {
-        let shared = Arc::clone(&caller.data().slice);
-        let budget = lock(&shared).budget();
-        if !budget.continues() {
-            let view = SandboxView::read(&caller);
-            lock(&shared).view = view;
-            pause().await;
-        }
-        let shared = lock(&shared);
-        match shared.order {
-            ResumeOrder::Continue => {}
-            ResumeOrder::Fail(fault) => return Err(fault.into()),
-            ResumeOrder::Abort => return Err(CallAborted.into()),
-        }
-        // The code after this charge is executed even if its cost exceeds the new slice, because it has been charged
-        // already.
-        slice = slice.saturating_add(shared.full_fuel()).max(0);
-    }
-    Ok(counter.set_remaining(&mut caller, allowance, slice))
+    remaining.grant(&mut globals_of(&mut caller))
+}
+
+fn globals_of<'a>(caller: &'a mut Caller<'_, HostState>) -> Globals<'a> {
+    Globals { store: caller.as_context_mut(), native: None }
 }
 
 impl SandboxView {
-    fn read(caller: &Caller<'_, HostState>) -> Self {
-        let host = caller.data();
+    fn read(host: &HostState) -> Self {
         Self {
             memory: host.private.len() + usize::try_from(host.stream_memory().0).unwrap_or(usize::MAX),
             streams: host.streams.as_ref().map(|streams| streams.counters()).unwrap_or_default(),
@@ -250,7 +287,7 @@ impl SandboxView {
 }
 
 /// Suspends the call, whose thread continues in the host, until the call is resumed.
-async fn pause() {
+pub(crate) async fn pause() {
     let mut has_paused = false;
     std::future::poll_fn(|_| {
         if std::mem::replace(&mut has_paused, true) { Poll::Ready(()) } else { Poll::Pending }

@@ -1,21 +1,21 @@
 //! Calls of a module: one state machine for calls that run to completion, and for calls that are suspended at the end of a
 //! slice and resumed later.
 //!
-//! A suspendable call has a stack of its own, a wasmtime fiber. The call owns the store while it is in progress and
+//! A suspendable call has a stack of its own: a wasmtime fiber, or that of the verified machine code. The call owns the store while it is in progress and
 //! returns the store at its end, so no other code can change the sandbox meanwhile. A suspended call may be resumed on
 //! another thread, because its stack holds only values of wasmtime and the module, which may move between threads. A
 //! suspended call may also be dropped with its instance. Its stack is then unwound without running code of the module.
 
 use crate::run::clock::thread_time;
 use crate::run::entry::{
-    EntryFunction, StartFunction, UntypedFunction, Wasm, check_start_result, register_of,
+    EntryFunction, Globals, StartFunction, UntypedFunction, Wasm, check_start_result, register_of,
 };
 use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState, Register};
 use crate::run::instance::{BatchInput, During, Instance, overrun_error};
-use crate::run::native::{Arguments, NativeInstance};
-use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
+use crate::run::native::{Arguments, NativeInstance, NativeStep};
+use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock, pause};
 use crate::run::streams::InstanceStreams;
 use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::{Pin, pin};
@@ -223,8 +223,34 @@ impl CallMethod for ToCompletion<'_> {
     }
 }
 
-/// The method of calling on a stack of its own. The call owns the store, and returns the store at its end.
-struct OnFiber(Store<HostState>);
+/// The parts of an instance that a call on a stack of its own takes, and returns at its end.
+struct CallOwner {
+    /// Dropped before the store, which owns the address space.
+    native: Option<NativeInstance>,
+    store: Store<HostState>,
+    memory: Memory,
+}
+
+impl CallOwner {
+    /// Calls a function of machine code, by its index in the code.
+    async fn call_native(mut self, function: u32, registers: &[u64]) -> (Self, wasmtime::Result<u64>) {
+        let Some(native) = &mut self.native else { return (self, Err(FaultKind::Other.into())) };
+        let mut step = native.begin(function, registers, &mut self.store, self.memory);
+        let result = loop {
+            match step {
+                NativeStep::Done(result) => break result,
+                NativeStep::Suspended(remaining) => {
+                    pause().await;
+                    step = native.resume(remaining, &mut self.store, self.memory);
+                }
+            }
+        };
+        (self, result)
+    }
+}
+
+/// The method of calling on a stack of its own.
+struct OnFiber(CallOwner);
 
 impl CallMethod for OnFiber {
     type Output = RunningCall;
@@ -239,9 +265,16 @@ impl CallMethod for OnFiber {
         P: WasmParams + Arguments + Sync + 'static,
         R: WasmResults + Register + Sync + 'static,
     {
+        if let (Some(index), Some(_)) = (function.native, &self.0.native) {
+            let (registers, count) = arguments.registers();
+            return Box::pin(async move {
+                let (owner, result) = self.0.call_native(index, &registers[..count]).await;
+                (owner, result.map(R::from_register).and_then(value))
+            });
+        }
         let function = function.compiled.clone();
         Box::pin(async move {
-            let result = function.call_async(&mut self.0, arguments).await;
+            let result = function.call_async(&mut self.0.store, arguments).await;
             (self.0, result.and_then(value))
         })
     }
@@ -251,9 +284,16 @@ impl CallMethod for OnFiber {
         function: UntypedFunction,
         arguments: impl FnOnce(&HostState) -> Vec<Val>,
     ) -> Self::Output {
-        let arguments = arguments(self.0.data());
+        let arguments = arguments(self.0.store.data());
+        if let (Some(index), Some(_)) = (function.native, &self.0.native) {
+            return Box::pin(async move {
+                let registers: Vec<u64> = arguments.iter().map(register_of).collect();
+                let (owner, result) = self.0.call_native(index, &registers).await;
+                (owner, result.map(|_| 0))
+            });
+        }
         Box::pin(async move {
-            let result = function.compiled.call_async(&mut self.0, &arguments, &mut []).await;
+            let result = function.compiled.call_async(&mut self.0.store, &arguments, &mut []).await;
             (self.0, result.map(|()| 0))
         })
     }
@@ -273,7 +313,7 @@ impl Wasm {
             return Some(invocation);
         };
         let mask = batch.mask & store.data().packets_with_events();
-        global.set(store, native, mask.cast_signed());
+        Globals::new(store, native).set(global, mask.cast_signed());
         match (self.has_only_events, mask) {
             (false, _) => Some(invocation),
             (true, 0) => None,
@@ -327,8 +367,8 @@ impl Wasm {
     }
 }
 
-/// A call of a function on a stack of its own. It results in the store and the value of the call.
-type RunningCall = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
+/// A call of a function on a stack of its own. It results in the parts that it has taken and the value of the call.
+type RunningCall = Pin<Box<dyn Future<Output = (CallOwner, wasmtime::Result<i64>)> + Send>>;
 
 /// A call of a function that is in progress or suspended.
 struct ActiveCall {
@@ -378,6 +418,9 @@ impl Instance {
     // Batches and ticks, the frequent kinds of calls, have code of their own, in which no branch depends on the kind.
     #[inline(never)]
     fn begin_batch(&mut self, batch: BatchInput, budget: FuelSlice) -> CallStep {
+        if !self.is_suspended() {
+            self.move_to_native();
+        }
         self.begin_call(Call::Batch(batch), budget)
     }
 
@@ -632,12 +675,16 @@ impl Instance {
         let store = self.store.as_mut()?;
         store.data_mut().begin_call(phase);
         if let Some(counter) = wasm.counter {
-            counter.set(&mut *store, slice);
+            counter.set(&mut Globals::new(store, self.native.as_mut()), slice);
         }
-        let Some(prepared) = wasm.prepare_events(invocation, store, None) else {
+        let Some(prepared) = wasm.prepare_events(invocation, store, self.native.as_mut()) else {
             return Some(Ok((invocation, Ok(0))));
         };
-        let running = wasm.call(prepared, || self.store.take().map(OnFiber))?;
+        let memory = wasm.memory;
+        let running = wasm.call(prepared, || {
+            let store = self.store.take()?;
+            Some(OnFiber(CallOwner { native: self.native.take(), store, memory }))
+        })?;
         Some(self.poll(ActiveCall {
             invocation,
             phase,
@@ -651,7 +698,8 @@ impl Instance {
     /// Returns the rest of the slice after a function has returned.
     fn remaining_slice(&mut self) -> i64 {
         let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
-        counter.zip(self.store.as_mut()).map_or(0, |(counter, store)| counter.slice(store))
+        let Some((counter, store)) = counter.zip(self.store.as_mut()) else { return 0 };
+        counter.slice(&mut Globals::new(store, self.native.as_mut()))
     }
 
     /// Resumes a function until it returns or is suspended again.
@@ -663,8 +711,8 @@ impl Instance {
             let watch = self.watch.as_ref().map(|watch| watch.begin(call.phase));
             let polled = call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let overrun_action = watch.and_then(CallGuard::end);
-            if let Poll::Ready((store, result)) = polled {
-                self.store = Some(store);
+            if let Poll::Ready((owner, result)) = polled {
+                (self.store, self.native) = (Some(owner.store), owner.native);
                 if is_ordered_to_fail {
                     lock(&self.slice).order = ResumeOrder::Continue;
                 }

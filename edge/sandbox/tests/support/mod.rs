@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, BackEnd, BatchInput, Engine, EngineOptions, Instance, LoadedModule};
+use weir_sandbox::{Area, BatchInput, Engine, EngineOptions, Instance, LlvmUse, LoadedModule};
 use {weir_admission::Admitted, weir_session::Record};
 
 pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
@@ -61,12 +61,12 @@ pub fn bytes(wat: &str, manifest: &str) -> Vec<u8> {
 
 /// The settings of engines in tests: the defaults, with the compiler that the environment variable `WEIR_TEST_BACK_END` names.
 pub fn options() -> EngineOptions {
-    let back_end = match std::env::var("WEIR_TEST_BACK_END").as_deref() {
-        Ok("llvm") => BackEnd::Llvm,
+    let llvm = match std::env::var("WEIR_TEST_BACK_END").as_deref() {
+        Ok("llvm") => LlvmUse::AtLoad,
         Ok(other) => panic!("WEIR_TEST_BACK_END is {other}, and must be llvm or not set"),
-        Err(_) => BackEnd::Cranelift,
+        Err(_) => LlvmUse::Never,
     };
-    EngineOptions { back_end, ..EngineOptions::default() }
+    EngineOptions { llvm, ..EngineOptions::default() }
 }
 
 pub fn engine() -> Engine {

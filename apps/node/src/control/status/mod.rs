@@ -447,6 +447,9 @@ pub struct ModuleStatus {
     /// Isolation of the module's sandbox process; empty for a module in the node's process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolation: String,
+    /// Back end: the compiler of the module's code, `Cranelift` or `LLVM`.
+    #[serde(default)]
+    pub back_end: String,
     /// Strikes: calls that were aborted or counted because they exceeded a limit.
     pub strikes: u64,
     /// Time spent in the module, in ns. The time for which other programs had the core during a call is included.

@@ -549,19 +549,24 @@ impl MetricsSnapshot {
         let all = || running().chain(ended());
         let counts =
             |count: fn(&ModuleStatus) -> u64| Samples::Counter(samples_of(all(), |module| count(module)));
-        let isolated = self.0.sessions.iter().flat_map(|session| {
-            let isolated = session.modules.iter().filter(|module| !module.isolation.is_empty());
-            isolated.map(|module| {
-                let names =
-                    [("session", &session.name), ("module", &module.name), ("isolation", &module.isolation)];
-                (names.map(|(key, value)| (key, value.clone())).to_vec(), 1)
-            })
-        });
-        let isolated: Vec<(Labels, u64)> = isolated.collect();
+        // Facts about running modules that are words: each is a label of a series with the value 1.
+        let words = |label: &'static str, word: fn(&ModuleStatus) -> &String| -> Vec<(Labels, u64)> {
+            let known = running().filter(|(_, module)| !word(module).is_empty());
+            known
+                .map(|(mut labels, module)| {
+                    labels.push((label, word(module).clone()));
+                    (labels, 1)
+                })
+                .collect()
+        };
+        let isolated = words("isolation", |module| &module.isolation);
         if !isolated.is_empty() {
             let help = "Isolation of the module's sandbox process";
             to.family("weir_module_isolation", "", help, Samples::Gauge(isolated))?;
         }
+        let help = "Back end: the compiler of the module's code";
+        let back_ends = words("back_end", |module| &module.back_end);
+        to.family("weir_module_back_end", "", help, Samples::Gauge(back_ends))?;
         let running = Samples::Gauge(samples_of(all(), |module| u64::from(module.state == "running")));
         let help = "1 if the module runs; 0 after it was unloaded by the node, until the name is used again";
         to.family("weir_module_running", "", help, running)?;

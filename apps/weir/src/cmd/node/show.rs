@@ -164,6 +164,9 @@ pub fn print_session(
             ]
         }));
         print_columns(out, &rows, &[0, 1, 2, 3, 11])?;
+        for module in all_modules().filter(|module| !module.back_end.is_empty()) {
+            writeln!(out, "{}: back end: {}", escaped(&module.name), escaped(&module.back_end))?;
+        }
         for module in all_modules().filter(|module| !module.isolation.is_empty()) {
             writeln!(out, "{}: isolation: {}", escaped(&module.name), escaped(&module.isolation))?;
         }

@@ -1,5 +1,6 @@
 //! `weir run`: runs modules on a capture or a live interface.
 
+mod background_compiler;
 mod block_task;
 mod capture_file;
 mod captures;
@@ -15,7 +16,7 @@ mod tables;
 mod worker_pool;
 
 use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
-use crate::cli::Run;
+use crate::cli::{BackEndArg, Run};
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::output::out_folder::{OutFolder, OutFolderError};
 use crate::output::progress::RunProgress;
@@ -25,6 +26,7 @@ use crate::output::rows::{RowOutput, StreamArgError};
 use crate::output::signals::Signals;
 use crate::shipped;
 use crate::usage_hint;
+use background_compiler::compile_during;
 use block_task::PARTS_MAX;
 use capture_file::CaptureFile;
 use captures::CaptureArgError;
@@ -49,7 +51,7 @@ use weir_os::private::NamedOutput;
 use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
 use weir_sandbox::{
-    Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LoadError, LoadedModule,
+    Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LlvmUse, LoadError, LoadedModule,
 };
 use weir_trust::grant::ModuleHash;
 use weir_units::{Escape as _, Nanos};
@@ -265,7 +267,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         &captures,
         PacketInput { packet_source, filter, signals, ends_with_reader },
     )?;
-    let (pool, result) = pool.run(jobs, args.strict);
+    let (pool, result) = compile_during(&engine, &programs, || pool.run(jobs, args.strict));
 
     let WorkerPool { mut source, shards, mut collector } = pool;
     let (totals, live, is_interrupted) = (source.totals(), source.live_totals(), source.is_interrupted());
@@ -477,6 +479,11 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
     let options = EngineOptions {
         call_limit: Duration::from_nanos(args.call_limit.0),
         compile_in_child: Some(CompileLimits::default()),
+        llvm: match args.back_end {
+            BackEndArg::Auto => LlvmUse::Later,
+            BackEndArg::Llvm => LlvmUse::AtLoad,
+            BackEndArg::Cranelift => LlvmUse::Never,
+        },
         ..EngineOptions::default()
     };
     let failed = |module: &str| {
@@ -495,8 +502,19 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
         }
     }
     let engine = Engine::new(options, cache).map_err(failed("weir"))?;
-    let load = |(name, admitted): (String, _)| engine.load(admitted).map_err(failed(&name));
-    let programs = admitted.into_iter().map(load).collect::<Result<_, _>>()?;
+    let load = |(name, admitted): (String, _)| {
+        let program = engine.load(admitted).map_err(failed(&name))?;
+        if let (BackEndArg::Llvm, Some(why)) = (args.back_end, program.why_not_llvm()) {
+            let _ = writeln!(
+                std::io::stderr(),
+                "weir: warning: {}: it runs in code of Cranelift: {}",
+                name.escaped(),
+                why.escaped()
+            );
+        }
+        Ok(program)
+    };
+    let programs = admitted.into_iter().map(load).collect::<Result<_, RunError>>()?;
     Ok((engine, programs))
 }
 

@@ -14,7 +14,7 @@ use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
 use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
 use weir_rows::UtcOffset;
-use weir_sandbox::{During, Instance};
+use weir_sandbox::{BackEnd, During, Instance};
 use weir_units::{Bytes, Escape as _, Nanos};
 use weir_wire::stream::TcpStreamCounters;
 
@@ -132,6 +132,7 @@ pub struct ModuleSummary {
     /// True for a filter that has changed and dropped no packet of those that are written or sent.
     pub without_effect: bool,
     tier: Tier,
+    back_end: BackEnd,
     /// A short reason why the module is not proved.
     why: Option<String>,
     first_faults: Vec<PacketFault>,
@@ -177,6 +178,12 @@ impl ModuleSummary {
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             without_effect: false,
             tier: admitted.tier(),
+            // The instances move to other code at about the same time.
+            back_end: shards
+                .iter()
+                .map(|shard| shard.instance().back_end())
+                .max()
+                .unwrap_or(BackEnd::Cranelift),
             why: admitted.reason_for_tier(),
             first_faults,
             packets_before_zeros: shards

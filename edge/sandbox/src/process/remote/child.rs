@@ -1,7 +1,9 @@
 //! The child's side of a sandbox process: executes the node's requests and reports the results.
 
 use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest};
+use crate::back_end::NativeSlot;
 use crate::engine::{CompiledModule, Engine, EngineOptions, LoadError};
+use crate::load::native::NativeModule;
 use crate::run::event::InstanceContext;
 use crate::run::fault::FunctionIndices;
 use crate::run::instance::Instance;
@@ -17,7 +19,8 @@ use weir_os::helper::HelperChannel;
 use weir_wire::WriteFields;
 use {
     weir_admission::{
-        Assessment, CalibratedProfile, Calibration, CalibrationError, ModuleRefusal, Profile, ProfileError,
+        Admitted, Assessment, CalibratedProfile, Calibration, CalibrationError, ModuleRefusal, Profile,
+        ProfileError,
     },
     weir_session::Records,
 };
@@ -123,9 +126,11 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     let admitted = Assessment::assess(request.module, &request.settings, &profile)?.admit()?;
     let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
+    let native = native_code(&engine, &admitted, request.is_suspendable, request.object);
     let compiled = CompiledModule {
         code: request.code,
-        native: Err("a sandbox process runs Cranelift's code".into()),
+        native,
+        rewritten: Vec::new(),
         checks: engine.checks(&admitted, request.is_suspendable),
         indices: FunctionIndices {
             imported: to_u32(request.imported)?,
@@ -138,10 +143,25 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     // this module, has the same values here of all options that affect code.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
     // The code is sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
-    weir_os::seal_loaded_code(program.code_range())?;
+    weir_os::seal_loaded_code(&program.code_ranges())?;
     std::mem::forget(program.clone());
     let context = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
     Ok(Instance::start_with(&engine, &program, context)?)
+}
+
+/// Returns the verified code of the request's object file. The process verifies the code itself.
+fn native_code(engine: &Engine, admitted: &Admitted, is_suspendable: bool, object: Vec<u8>) -> NativeSlot {
+    if object.is_empty() {
+        return NativeSlot::without_code("the cache had no code of LLVM when the process started");
+    }
+    let rewritten = match is_suspendable {
+        true => engine.rewritten_suspendable(admitted),
+        false => engine.rewritten(admitted),
+    };
+    let native = rewritten.map_err(|error| error.to_string()).and_then(|rewritten| {
+        NativeModule::compile(&rewritten, |_| Ok(object)).map_err(|error| error.to_string())
+    });
+    NativeSlot::filled(native.map(Arc::new))
 }
 
 /// The state of a sandbox process.

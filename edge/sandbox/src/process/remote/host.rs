@@ -6,6 +6,7 @@ use super::wire::{
     AreaRange, CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest,
     StartRequest,
 };
+use crate::back_end::BackEnd;
 use crate::engine::{CompiledModule, Engine, LoadError};
 use crate::run::clock::ClockCheck;
 use crate::run::host::LogLine;
@@ -84,6 +85,7 @@ pub struct RemoteInstance {
     admitted: Arc<Admitted>,
     /// The memory that is reserved from the session for the process.
     held_memory: Option<HeldMemory>,
+    back_end: BackEnd,
     /// The number of times that the session's memory had become low at the last [`Self::low_memory`].
     times_low: u64,
     writes: Arc<WriteRights>,
@@ -149,8 +151,12 @@ impl RemoteInstance {
         budget: &mut dyn ProcessorBudget,
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
-        let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, budget)?;
-        let module_and_code = admitted.bytes().len() as u64 + code.len() as u64;
+        let CompiledModule { code, native, indices, .. } = engine.compile(&admitted, checks, budget)?;
+        // The process does not move to other code later, because it can load none after its start.
+        let native = native.code();
+        let object = native.map(|native| native.object.clone()).unwrap_or_default();
+        let back_end = if native.is_some() { BackEnd::Llvm } else { BackEnd::Cranelift };
+        let module_and_code = (admitted.bytes().len() + code.len() + object.len()) as u64;
         let wanted =
             [PROCESS_MEMORY.0, module_and_code].into_iter().fold(admitted.memory().0, u64::saturating_add);
         let wanted = Bytes(wanted);
@@ -171,6 +177,7 @@ impl RemoteInstance {
             added: indices.added.into(),
             call_limit: u64::try_from(engine.call_limit().as_nanos()).unwrap_or(u64::MAX),
             code,
+            object,
         };
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
         let admission_memory =
@@ -204,6 +211,7 @@ impl RemoteInstance {
             mask: 0,
             first: 0,
             before: 0,
+            back_end,
             is_start: true,
             processor_time,
             logged: 0,
@@ -233,6 +241,11 @@ impl RemoteInstance {
     /// Returns the admitted module.
     pub fn admitted(&self) -> &Arc<Admitted> {
         &self.admitted
+    }
+
+    /// Returns the compiler of the code in which the module runs.
+    pub fn back_end(&self) -> BackEnd {
+        self.back_end
     }
 
     /// Returns the isolation of the process.

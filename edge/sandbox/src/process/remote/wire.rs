@@ -302,6 +302,8 @@ pub(crate) struct StartRequest {
     /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
     pub(crate) code: Vec<u8>,
+    /// The object file of the module's code by LLVM; empty if there is none.
+    pub(crate) object: Vec<u8>,
 }
 
 impl StartRequest {
@@ -322,6 +324,7 @@ impl StartRequest {
         writer.number(self.added);
         writer.number(self.call_limit);
         writer.bytes(&self.code);
+        writer.bytes(&self.object);
         writer.0
     }
 
@@ -345,6 +348,7 @@ impl StartRequest {
             added: reader.number()?,
             call_limit: reader.number()?,
             code: reader.bytes(len_max)?.to_vec(),
+            object: reader.bytes(len_max)?.to_vec(),
         };
         reader.end()?;
         Ok(request)

@@ -494,8 +494,12 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
             width,
         ));
     }
-    for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
-        let text = format!(" {}: isolation: {}", plain(&module.name), plain(&module.isolation));
+    for module in &session.modules {
+        let isolation = match module.isolation.is_empty() {
+            true => String::new(),
+            false => format!("; isolation: {}", plain(&module.isolation)),
+        };
+        let text = format!(" {}: back end: {}{isolation}", plain(&module.name), plain(&module.back_end));
         lines.push(Line::styled(cut(&text, width), PLAIN));
     }
     for module in &session.ended {

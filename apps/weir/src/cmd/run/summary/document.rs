@@ -103,6 +103,8 @@ struct ModuleDocument<'a> {
     name: &'a str,
     tier: &'static str,
     tier_reason: Option<&'a str>,
+    /// The back end at the end of the run: the compiler of the module's code.
+    back_end: String,
     packets: u64,
     records: u64,
     dropped_records: u64,
@@ -212,6 +214,7 @@ impl ModuleSummary {
             name: &self.name,
             tier: self.tier.name(),
             tier_reason: self.why.as_deref(),
+            back_end: self.back_end.to_string(),
             packets: self.packets,
             records: self.records(),
             dropped_records: self.dropped_records,

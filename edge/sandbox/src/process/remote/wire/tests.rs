@@ -129,6 +129,7 @@ fn a_valid_report_is_read_unchanged() {
         added: 1,
         call_limit: 3,
         code: vec![4; 1000],
+        object: vec![5; 7],
     };
     assert_eq!(StartRequest::read(&request.write()).unwrap(), request);
 }

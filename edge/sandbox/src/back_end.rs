@@ -1,0 +1,168 @@
+//! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
+
+use crate::engine::{Engine, LoadedModule};
+use crate::load::compile::{CompileError, CompileLimits};
+use crate::load::native::NativeModule;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use weir_os::ProcessorBudget;
+
+/// The compiler of the code in which a module runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BackEnd {
+    /// Cranelift, whose code is trusted.
+    Cranelift,
+    /// LLVM: clang 19, whose code is verified before it runs.
+    Llvm,
+}
+
+impl fmt::Display for BackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cranelift => "Cranelift",
+            Self::Llvm => "LLVM",
+        })
+    }
+}
+
+/// An engine's use of LLVM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LlvmUse {
+    /// All modules run in Cranelift's code.
+    #[default]
+    Never,
+    /// A module starts in Cranelift's code. It moves to verified code of LLVM between two batches, when there is such code:
+    /// at its start if the cache has the code, otherwise after [`Engine::compile_with_llvm`]. Records are the same in both.
+    Later,
+    /// Modules run in verified code of LLVM from their start. A module without such code runs in that of Cranelift.
+    AtLoad,
+}
+
+/// The verified machine code of a module, once it has been compiled, or the reason why there is none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NativeSlot(Arc<OnceLock<Result<Arc<NativeModule>, String>>>);
+
+impl NativeSlot {
+    /// Returns a slot in which there never will be code.
+    pub(crate) fn without_code(why: impl Into<String>) -> Self {
+        Self::filled(Err(why.into()))
+    }
+
+    /// Returns a slot that is filled.
+    pub(crate) fn filled(code: Result<Arc<NativeModule>, String>) -> Self {
+        Self(Arc::new(OnceLock::from(code)))
+    }
+
+    /// Fills the slot. If it is filled already, it stays as it is.
+    pub(crate) fn fill(&self, code: Result<Arc<NativeModule>, String>) {
+        _ = self.0.set(code);
+    }
+
+    /// Returns true if it is known whether there is code.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Returns the code, if there is any yet.
+    pub(crate) fn code(&self) -> Option<&Arc<NativeModule>> {
+        self.0.get()?.as_ref().ok()
+    }
+
+    /// Returns the reason why there is no code; `None` if there is.
+    pub(crate) fn why_none(&self) -> Option<&str> {
+        match self.0.get() {
+            None => Some("LLVM has not compiled it yet"),
+            Some(code) => code.as_ref().err().map(String::as_str),
+        }
+    }
+}
+
+impl Engine {
+    /// Compiles a loaded module with LLVM, and verifies the code. Running instances of the module move to that code between two
+    /// batches. Does nothing if there is such code already, or is known to be none. Charges `budget` for the processor time of
+    /// the compiler. A failure is no error: the module stays in Cranelift's code, and [`LoadedModule::why_not_llvm`] returns
+    /// the reason.
+    pub fn compile_with_llvm(&self, module: &LoadedModule, budget: &mut dyn ProcessorBudget) {
+        if !module.native.is_filled() {
+            let code = self
+                .native_code(&module.rewritten, true, budget)
+                .unwrap_or_else(|| Err("LLVM has not compiled it".to_owned()));
+            module.native.fill(code);
+        }
+    }
+
+    /// Returns the slot for the machine code of a module, filled as the engine's options say.
+    pub(crate) fn native_slot(&self, rewritten: &[u8], budget: &mut dyn ProcessorBudget) -> NativeSlot {
+        let slot = NativeSlot::default();
+        let code = match self.options().llvm {
+            LlvmUse::Never => Some(Err("it runs without LLVM".to_owned())),
+            LlvmUse::Later => self.native_code(rewritten, false, budget),
+            LlvmUse::AtLoad => self.native_code(rewritten, true, budget),
+        };
+        if let Some(code) = code {
+            slot.fill(code);
+        }
+        slot
+    }
+
+    /// Returns the verified code of a rewritten module, from an object file in the cache or from the compiler, or the reason
+    /// why there is none. Returns `None` if the code is not in the cache, and `may_compile` is false.
+    fn native_code(
+        &self,
+        rewritten: &[u8],
+        may_compile: bool,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Option<Result<Arc<NativeModule>, String>> {
+        if !weir_native::is_supported() {
+            return Some(Err("this machine is not x86-64 with the instructions FSGSBASE".to_owned()));
+        }
+        let clang = match self.clang() {
+            Ok(clang) => clang,
+            Err(why) => return Some(Err(why.clone())),
+        };
+        let mut is_missing = false;
+        let compiled = NativeModule::compile(rewritten, |ir| {
+            let key = clang.cache_key(ir);
+            if let Some(object) = self.cache().and_then(|cache| cache.read(&key)) {
+                return Ok(object);
+            }
+            if !may_compile {
+                is_missing = true;
+                return Err(CompileError::Preempted);
+            }
+            let confined = self.options().compile_in_child;
+            let limits = confined.unwrap_or(CompileLimits::default());
+            let object = clang.compile(ir, confined.is_some(), limits, budget)?;
+            if let Some(cache) = self.cache() {
+                // Without an entry the module is compiled again at its next start.
+                _ = cache.write(&key, &object);
+            }
+            Ok(object)
+        });
+        (!is_missing).then(|| compiled.map(Arc::new).map_err(|error| error.to_string()))
+    }
+}
+
+impl LoadedModule {
+    /// Returns the compiler of the code in which new instances of the module run.
+    pub fn back_end(&self) -> BackEnd {
+        if self.native.code().is_some() { BackEnd::Llvm } else { BackEnd::Cranelift }
+    }
+
+    /// Returns the reason why the module does not run in verified code of LLVM; `None` if it does.
+    pub fn why_not_llvm(&self) -> Option<&str> {
+        self.native.why_none()
+    }
+
+    /// Returns true if the module waits for [`Engine::compile_with_llvm`].
+    pub fn waits_for_llvm(&self) -> bool {
+        !self.native.is_filled()
+    }
+}
+
+impl fmt::Debug for LoadedModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedModule").field("back_end", &self.back_end()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! Compiles LLVM IR to machine code with clang, which is not part of weir.
+//!
+//! clang runs in a child process with limits of time and memory. The child is this same program with the argument
+//! `compile-llvm`. It gives up all rights but reading and executing clang's own files, and then executes clang. An attacker who
+//! takes over clang can only compute until the time is over, and answer with other code. That code is verified.
+
+use crate::load::cache::KeyHasher;
+use crate::load::compile::{CompileError, CompileLimits, ask};
+use std::convert::Infallible;
+use std::fs;
+use std::hash::Hasher;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weir_lower::CLANG_ARGUMENTS;
+use weir_os::child;
+use weir_os::{Launcher, ProcessorBudget};
+
+/// The places of the compiler. The first one that exists is used.
+const PLACES: [&str; 3] = ["/usr/lib/llvm-19/bin/clang", "/usr/local/bin/clang-19", "/usr/bin/clang-19"];
+/// The places of the libraries of programs, and the dynamic linker's index of libraries.
+const LIBRARIES: [&str; 6] =
+    ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
+/// The program's argument by which a child becomes clang.
+const ARGUMENT: &str = "compile-llvm";
+
+/// clang 19 on this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Clang {
+    path: PathBuf,
+    /// The size and the time of the last change, which another version does not share.
+    identity: [i64; 2],
+}
+
+impl Clang {
+    /// Finds the compiler of this machine.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn find() -> Result<Self, String> {
+        PLACES.iter().find_map(|place| Self::at(Path::new(place)).ok()).ok_or_else(|| {
+            format!(
+                "clang 19 is not installed (looked for {}); Debian has it in the package clang-19",
+                PLACES.join(", ")
+            )
+        })
+    }
+
+    /// Returns the compiler at this path.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let meta = fs::metadata(&path)?;
+        Ok(Self { path, identity: [meta.size().cast_signed(), meta.mtime()] })
+    }
+
+    /// Returns the cache key of the object that the compiler makes of a text.
+    pub(crate) fn cache_key(&self, ir: &str) -> [u8; 32] {
+        let mut hasher = KeyHasher::default();
+        hasher.write(b"object of LLVM");
+        hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
+        for word in self.identity {
+            hasher.write_i64(word);
+        }
+        for argument in CLANG_ARGUMENTS {
+            hasher.write(argument.as_bytes());
+            hasher.write_u8(0);
+        }
+        hasher.write(ir.as_bytes());
+        hasher.key()
+    }
+
+    /// Compiles the text of an LLVM module to an object file, in a child process with limits. The child is confined, if
+    /// `is_confined`; the program must answer the argument `compile-llvm` with [`crate::compile_llvm_child`] then. Charges the
+    /// budget for the child's processor time, also on failure.
+    ///
+    /// # Errors
+    /// [`CompileError`].
+    pub(crate) fn compile(
+        &self,
+        ir: &str,
+        is_confined: bool,
+        limits: CompileLimits,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<Vec<u8>, CompileError> {
+        let direct = Launcher::from(self.path.as_path());
+        let reply = match is_confined {
+            true => ask(&Launcher::of_process(), &[ARGUMENT], ir.as_bytes(), limits, budget),
+            false => ask(&direct, CLANG_ARGUMENTS, ir.as_bytes(), limits, budget),
+        }?;
+        if reply.has_succeeded {
+            Ok(reply.bytes)
+        } else {
+            let message = reply.stderr.split("\\n").next().unwrap_or_default();
+            Err(CompileError::Module(format!("clang has refused the text of the module: {message}")))
+        }
+    }
+}
+
+/// Confines the calling process, and replaces it by clang, which reads LLVM IR from standard input and writes an object file
+/// to standard output.
+///
+/// # Errors
+/// There is no clang, or it cannot be executed. A process that cannot be confined exits.
+pub(crate) fn run_child() -> Result<Infallible, CompileError> {
+    let clang = Clang::find().map_err(CompileError::Module)?;
+    let own = clang.path.parent().and_then(Path::parent);
+    let readable: Vec<&Path> = LIBRARIES.iter().map(Path::new).chain(own).collect();
+    child::confine_or_exit(|| weir_os::confine_external_compiler(&readable));
+    let error = Command::new(&clang.path).args(CLANG_ARGUMENTS).env_clear().exec();
+    Err(CompileError::Process(error))
+}
