@@ -28,7 +28,11 @@ pub(crate) enum InstructionClass {
     Move,
     SignExtend,
     Add,
+    /// Adds the carry, which is 0 or 1, too.
+    AddWithCarry,
     Subtract,
+    /// Subtracts the carry, which is 0 or 1, too.
+    SubtractWithBorrow,
     Increment,
     Decrement,
     Negate,
@@ -83,7 +87,9 @@ pub(crate) const ALLOWED: &[(InstructionClass, &[Mnemonic])] = &[
     (C::Move, &[Mov, Movzx]),
     (C::SignExtend, &[Movsx, Movsxd]),
     (C::Add, &[Add]),
+    (C::AddWithCarry, &[Adc]),
     (C::Subtract, &[Sub]),
+    (C::SubtractWithBorrow, &[Sbb]),
     (C::Increment, &[Inc]),
     (C::Decrement, &[Dec]),
     (C::Negate, &[Neg]),
@@ -122,8 +128,8 @@ pub(crate) const ALLOWED: &[(InstructionClass, &[Mnemonic])] = &[
     (
         C::Opaque,
         &[
-            Adc, Andn, Bextr, Blsi, Blsmsk, Blsr, Bswap, Bzhi, Cbw, Cmc, Cmp, Cqo, Cwd, Movbe, Pdep, Pext,
-            Rcl, Rcr, Rol, Ror, Rorx, Sbb, Shld, Shrd, Test,
+            Andn, Bextr, Blsi, Blsmsk, Blsr, Bswap, Bzhi, Cbw, Cmc, Cmp, Cqo, Cwd, Movbe, Pdep, Pext, Rcl,
+            Rcr, Rol, Ror, Rorx, Shld, Shrd, Test,
         ],
     ),
     // Vectors: moves.

@@ -198,7 +198,7 @@ impl fmt::Display for Rejection {
 
 /// The places at which a code image breaks rules: at least one, at most [`REJECTIONS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{} places in the machine code are not proved safe; the first is in {}", list.len(), list[0])]
+#[error("the machine code is not proved safe in {} {}; the first is in {}", list.len(), if list.len() == 1 { "place" } else { "places" }, list[0])]
 pub struct Rejections {
     list: Vec<Rejection>,
 }

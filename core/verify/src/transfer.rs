@@ -141,6 +141,7 @@ impl Operands<'_> {
         let instruction = &self.step.instruction;
         let one = Value::exact(AddressBase::ZERO, 1);
         let zero = Value::exact(AddressBase::ZERO, 0);
+        let carry = Value { base: AddressBase::ZERO, lo: 0, hi: 1 };
         // The two operands of arithmetic: the first and second, or the second and third.
         let (left, right) = if instruction.op_count() == 3 { (1, 2) } else { (0, 1) };
         let value = match self.step.class {
@@ -152,7 +153,9 @@ impl Operands<'_> {
             InstructionClass::Lea => address(instruction, self.state),
             InstructionClass::Subtract | InstructionClass::Xor if self.is_same_register() => zero,
             InstructionClass::Add => self.read(0).add(self.read(1), width),
+            InstructionClass::AddWithCarry => self.read(0).add(self.read(1), width).add(carry, width),
             InstructionClass::Subtract => self.read(0).sub(self.read(1), width),
+            InstructionClass::SubtractWithBorrow => self.read(0).sub(self.read(1), width).sub(carry, width),
             InstructionClass::Increment => self.read(0).add(one, width),
             InstructionClass::Decrement => self.read(0).sub(one, width),
             InstructionClass::Negate => zero.sub(self.read(0), width),

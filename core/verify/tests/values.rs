@@ -72,12 +72,22 @@ fn a_write_to_32_bits_clears_the_upper_half() {
 }
 
 #[test]
+fn the_carry_is_0_or_1() {
+    assert_eq!(rax_after(&code!(mov(eax, edi); adc(rax, rax))), (0, 2 * WORD_MAX + 1));
+    assert_eq!(rax_after(&code!(mov(eax, 100); adc(eax, 5))), (105, 106));
+    assert_eq!(rax_after(&code!(mov(eax, 100); sbb(eax, 5))), (94, 95));
+    assert_eq!(rax_after(&code!(mov(eax, 100); sbb(rax, 0))), (99, 100));
+    // The difference wraps, so nothing but the width is known.
+    assert_eq!(rax_after(&code!(mov(eax, 5); sbb(eax, 5))), (0, WORD_MAX));
+    assert_eq!(rax_after(&code!(mov(eax, -1); adc(eax, 0))), (0, WORD_MAX));
+}
+
+#[test]
 fn a_write_to_64_bits_is_unknown_where_the_value_is() {
     for code in [
         code!(mov(eax, edi); bswap(rax)),
         code!(mov(eax, edi); mov(rax, qword_ptr(0).gs())),
         code!(mov(eax, edi); movq(rax, xmm0)),
-        code!(mov(eax, edi); adc(rax, rax)),
         code!(mov(eax, edi); rol(rax, 5)),
         code!(mov(eax, edi); cvttsd2si(rax, xmm0)),
         code!(mov(eax, edi); mul(rdi)),
