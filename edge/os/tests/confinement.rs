@@ -225,6 +225,53 @@ fn a_compiler_can_compute_and_access_nothing() {
 }
 
 #[test]
+fn an_external_compiler_reads_and_executes_its_own_files_alone() {
+    let name = "an_external_compiler_reads_and_executes_its_own_files_alone";
+    if !in_child(name) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("secret"), "secret").expect("a file");
+        let own = folder.path().join("own");
+        std::fs::create_dir(&own).expect("a folder");
+        std::fs::write(own.join("library"), "library").expect("a file");
+        return alone(name, folder.path());
+    }
+    let (own, secret) = (folder().join("own"), folder().join("secret"));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("nothing is closed yet");
+    let address = listener.local_addr().expect("it has an address");
+    let libraries = ["/lib", "/lib64", "/usr/lib", "/etc/ld.so.cache", "/bin/cat"].map(Path::new);
+    let readable: Vec<&Path> = libraries.into_iter().chain([own.as_path(), Path::new("/none")]).collect();
+    match weir_os::confine_external_compiler(&readable) {
+        Err(weir_os::ConfineError::NoLandlock) => return println!("skipped: this kernel has no Landlock"),
+        confined => confined.expect("the kernel has seccomp"),
+    };
+
+    assert_eq!(std::fs::read_to_string(own.join("library")).expect("its own"), "library");
+    assert!(is_denied(File::open(&secret)), "reads another file");
+    assert!(is_denied(File::open("/etc/passwd")), "reads another file");
+    assert!(is_denied(std::fs::read_dir(folder())), "lists another folder");
+    assert!(is_denied(File::create(own.join("new"))), "makes a file");
+    assert!(is_denied(OpenOptions::new().write(true).open(own.join("library"))), "writes a file");
+    assert!(is_denied(std::fs::remove_file(own.join("library"))), "removes a file");
+    assert!(is_denied(TcpStream::connect(address)), "reaches somebody");
+    assert!(is_denied(std::os::unix::net::UnixStream::pair()), "makes a socket");
+    assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
+    let (read, execute) = (libc::PROT_READ, libc::PROT_EXEC);
+    assert_eq!(Memory::mapped(read | execute).0, libc::MAP_FAILED, "maps code that is no file");
+    let own_limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    // SAFETY: the pointer is to a live local; the call fails, or this test does.
+    let limited =
+        unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_CORE, &raw const own_limit, 0) };
+    assert_eq!(limited, -1, "changes limits");
+    no_other_process();
+    let execute = |program: &str| std::os::unix::process::CommandExt::exec(&mut Command::new(program));
+    assert_eq!(execute("/bin/sh").kind(), ErrorKind::PermissionDenied, "executes another program");
+    // The program that is executed ends in place of the test, so the test reports its success before.
+    println!("test result: ok. 1 passed");
+    let error = execute("/bin/cat");
+    panic!("its own program can be executed: {error}");
+}
+
+#[test]
 fn a_key_agent_has_only_its_memory_and_open_descriptors() {
     let name = "a_key_agent_has_only_its_memory_and_open_descriptors";
     if !in_child(name) {

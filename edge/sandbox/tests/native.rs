@@ -3,11 +3,13 @@
 
 use crate::support::{MANIFEST, Packets, all, bytes, values, wat};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 use weir_admission::{Admitted, Tier};
 use weir_sandbox::{
-    BackEnd, BatchInput, CallFault, CheckMode, Engine, EngineOptions, FaultKind, Instance, LlvmUse,
-    LoadedModule,
+    BackEnd, BatchInput, Cache, Call, CallFault, CallStep, CheckMode, Engine, EngineOptions, FaultKind,
+    FuelSlice, Instance, LlvmUse, LoadedModule,
 };
 
 /// Engines of both back ends with the same checks; `None` if LLVM's code cannot be made or run here.
@@ -18,7 +20,7 @@ fn engines(check_mode: CheckMode) -> Option<[Engine; 2]> {
     });
     let plain = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
     let module = load(&engines[1], plain);
-    let missing = |why: &str| why.contains("clang-19") || why.contains("FSGSBASE");
+    let missing = |why: &str| why.contains("clang 19") || why.contains("FSGSBASE");
     match module.why_not_llvm() {
         None => Some(engines),
         Some(why) if missing(why) => {
@@ -158,6 +160,175 @@ fn memory_grows_and_keeps_its_contents_in_verified_code() {
             (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))"#;
     let Some(effects) = both(CheckMode::Admitted, body) else { return };
     assert_eq!(effects.values[..3], [12_002, 19_003, 26_004]);
+}
+
+/// A module whose rows depend on its globals of all types and on its memory.
+const COUNTER: &str = r#"(global $calls (mut i64) (i64.const 5))
+    (global $small (mut i32) (i32.const -7))
+    (global $ratio (mut f64) (f64.const 0.5))
+    (global $single (mut f32) (f32.const 2.5))
+    (global $vector (mut v128) (v128.const i64x2 1 2))
+    (func (export "weir_packet") (param $d i32) (result i32)
+        (global.set $calls (i64.add (global.get $calls) (i64.const 3)))
+        (global.set $small (i32.sub (global.get $small) (i32.const 2)))
+        (global.set $ratio (f64.mul (global.get $ratio) (f64.const 1.25)))
+        (global.set $single (f32.add (global.get $single) (f32.const 0.25)))
+        (global.set $vector (i64x2.add (global.get $vector) (v128.const i64x2 10 20)))
+        (i32.store (i32.const 200) (i32.add (i32.load (i32.const 200)) (i32.const 1)))
+        (i64.store (i32.const 64) (i64.xor
+            (i64.xor (global.get $calls) (i64.extend_i32_u (global.get $small)))
+            (i64.xor (i64.reinterpret_f64 (global.get $ratio)) (i64.xor
+                (i64.extend_i32_u (i32.reinterpret_f32 (global.get $single)))
+                (i64.xor (i64x2.extract_lane 1 (global.get $vector)) (i64.load (i32.const 200)))))))
+        (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))"#;
+
+fn later_engine() -> Engine {
+    Engine::new(EngineOptions { llvm: LlvmUse::Later, ..EngineOptions::default() }, None).unwrap()
+}
+
+#[test]
+fn a_module_moves_to_verified_code_between_any_two_batches_with_the_same_rows() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    const BATCHES: usize = 5;
+    let rows = |moves_before: usize, is_suspendable: bool| {
+        let engine = later_engine();
+        let admitted = Admitted::admit(bytes(&wat(COUNTER), MANIFEST), &[]).unwrap();
+        let module = match is_suspendable {
+            true => engine.load_suspendable(admitted).unwrap(),
+            false => engine.load(admitted).unwrap(),
+        };
+        assert!(module.waits_for_llvm());
+        let mut instance = Instance::start(&engine, &module).unwrap();
+        Packets::new().map(&mut instance);
+        let mut rows = Vec::new();
+        for batch in 0..BATCHES {
+            if batch == moves_before {
+                engine.compile_with_llvm(&module, &mut weir_units::Nanos(0));
+                assert_eq!(module.why_not_llvm(), None);
+            }
+            assert_eq!(instance.run(BatchInput { mask: 0b1011, ..all() }), 0);
+            let expected = if batch >= moves_before { BackEnd::Llvm } else { BackEnd::Cranelift };
+            assert_eq!(instance.back_end(), expected);
+            rows.push(values(&mut instance));
+        }
+        assert!(instance.incidents().is_empty(), "{:?}", instance.incidents());
+        rows
+    };
+    let expected = rows(BATCHES, false);
+    assert_eq!(expected.concat().len(), 3 * BATCHES);
+    for moves_before in 0..BATCHES {
+        assert_eq!(rows(moves_before, false), expected, "moved before batch {moves_before}");
+        assert_eq!(rows(moves_before, true), expected, "moved before batch {moves_before}, suspendable");
+    }
+}
+
+#[test]
+fn a_suspended_call_stays_in_its_code_until_it_is_complete() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let engine = later_engine();
+    let admitted = Admitted::admit(bytes(&wat(&long()), MANIFEST), &[]).unwrap();
+    let module = engine.load_suspendable(admitted).unwrap();
+    let mut instance = Instance::start(&engine, &module).unwrap();
+    Packets::new().map(&mut instance);
+    let slice = FuelSlice { fuel: 1, until: None };
+    let batch = BatchInput { mask: 0b11, ..all() };
+    assert_eq!(instance.begin(Call::Batch(batch), slice), CallStep::Suspended);
+    engine.compile_with_llvm(&module, &mut weir_units::Nanos(0));
+    let (mut slices, mut step) = (0, CallStep::Suspended);
+    while step == CallStep::Suspended {
+        assert_eq!(instance.back_end(), BackEnd::Cranelift);
+        (slices, step) = (slices + 1, instance.resume(slice));
+    }
+    assert!(slices > 3, "{slices}");
+    let first = values(&mut instance);
+    // The next call is suspended in the new code as often.
+    let (mut slices_of_next, mut step) = (0, instance.begin(Call::Batch(batch), slice));
+    assert_eq!((step, instance.back_end()), (CallStep::Suspended, BackEnd::Llvm));
+    while step == CallStep::Suspended {
+        (slices_of_next, step) = (slices_of_next + 1, instance.resume(slice));
+    }
+    assert_eq!(slices_of_next, slices);
+    assert_eq!(values(&mut instance), first);
+}
+
+/// A module that counts to 1,000 for each packet, and emits the sum.
+fn long() -> String {
+    r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32) (local $sum i64)
+        (loop $again
+            (local.set $sum (i64.add (local.get $sum) (i64.extend_i32_u (local.get $n))))
+            (br_if $again (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 1000))))
+        (i64.store (i32.const 64) (local.get $sum))
+        (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))"#
+        .to_owned()
+}
+
+/// An engine whose compiler is a shell script.
+fn engine_with(folder: &Path, script: &str) -> Engine {
+    let path = folder.join("clang");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let options = EngineOptions { llvm: LlvmUse::AtLoad, ..EngineOptions::default() };
+    Engine::new(options, None).unwrap().with_clang(&path).unwrap()
+}
+
+#[test]
+fn a_compiler_that_fails_leaves_the_module_in_cranelifts_code() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (script, expected) in [
+        ("echo it is broken >&2; exit 3", "it is broken"),
+        ("exit 0", "not an object file"),
+        ("cat", "not an object file"),
+        ("head -c 4096 /dev/zero", "not an object file"),
+        ("kill -SEGV $$", "was stopped"),
+        ("kill -KILL $$", "was stopped"),
+    ] {
+        let engine = engine_with(folder.path(), script);
+        let module = load(&engine, COUNTER);
+        assert_eq!(module.back_end(), BackEnd::Cranelift, "{script}");
+        let why = module.why_not_llvm().unwrap_or_default();
+        assert!(why.contains(expected), "{script}: {why}");
+        let mut instance = Instance::start(&engine, &module).unwrap();
+        Packets::new().map(&mut instance);
+        instance.run(BatchInput { mask: 0b1, ..all() });
+        assert_eq!(values(&mut instance).len(), 1, "{script}");
+    }
+    let missing = folder.path().join("none");
+    let error = Engine::new(EngineOptions::default(), None).unwrap().with_clang(&missing).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn objects_come_from_the_cache_and_a_changed_one_is_compiled_again_or_rejected() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cache = || Some(Cache::open(&folder.path().join("cache")).unwrap());
+    let later =
+        |cache| Engine::new(EngineOptions { llvm: LlvmUse::Later, ..EngineOptions::default() }, cache);
+    let engine = later(cache()).unwrap();
+    let module = load(&engine, COUNTER);
+    assert!(module.waits_for_llvm());
+    engine.compile_with_llvm(&module, &mut weir_units::Nanos(0));
+    assert_eq!(module.back_end(), BackEnd::Llvm);
+    // The next engine has the code at once.
+    assert_eq!(load(&later(cache()).unwrap(), COUNTER).back_end(), BackEnd::Llvm);
+    // Of a damaged entry nothing is used.
+    for entry in std::fs::read_dir(folder.path().join("cache")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert!(load(&later(cache()).unwrap(), COUNTER).waits_for_llvm());
 }
 
 #[test]
