@@ -25,6 +25,9 @@ impl fmt::Display for BackEnd {
     }
 }
 
+/// The reason why a machine cannot run verified code.
+const UNSUPPORTED: &str = "this machine is not x86-64 with the instructions FSGSBASE";
+
 /// An engine's use of LLVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LlvmUse {
@@ -92,6 +95,15 @@ impl Engine {
         }
     }
 
+    /// Returns the reason why no module runs in verified code of LLVM; `None` if modules can.
+    pub fn why_not_llvm(&self) -> Option<&str> {
+        match self.clang() {
+            _ if !weir_native::is_supported() => Some(UNSUPPORTED),
+            Ok(_) => None,
+            Err(why) => Some(why),
+        }
+    }
+
     /// Returns the slot for the machine code of a module, filled as the engine's options say.
     pub(crate) fn native_slot(&self, rewritten: &[u8], budget: &mut dyn ProcessorBudget) -> NativeSlot {
         let slot = NativeSlot::default();
@@ -115,7 +127,7 @@ impl Engine {
         budget: &mut dyn ProcessorBudget,
     ) -> Option<Result<Arc<NativeModule>, String>> {
         if !weir_native::is_supported() {
-            return Some(Err("this machine is not x86-64 with the instructions FSGSBASE".to_owned()));
+            return Some(Err(UNSUPPORTED.to_owned()));
         }
         let clang = match self.clang() {
             Ok(clang) => clang,

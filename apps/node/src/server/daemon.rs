@@ -345,6 +345,9 @@ fn new_module_loader(
         ..EngineOptions::default()
     };
     let engine = Arc::new(Engine::new(options, cache)?);
+    if let Some(why) = engine.why_not_llvm() {
+        info(&format!("modules run in code of Cranelift alone: {why}"));
+    }
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
     Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking_max))
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod adversaries;
+mod back_ends;
 mod channels;
 mod compilation;
 mod crashes;

@@ -1,5 +1,6 @@
 //! Running modules: instances and their calls, host functions, memory, suspension and faults.
 
+pub(crate) mod call_method;
 pub(crate) mod call_usage;
 pub(crate) mod caller;
 pub mod cipher;

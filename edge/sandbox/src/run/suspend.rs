@@ -6,22 +6,21 @@
 //! another thread, because its stack holds only values of wasmtime and the module, which may move between threads. A
 //! suspended call may also be dropped with its instance. Its stack is then unwound without running code of the module.
 
+use crate::run::call_method::{CallMethod, CallOwner, OnFiber, RunningCall, ToCompletion};
 use crate::run::clock::thread_time;
-use crate::run::entry::{
-    EntryFunction, Globals, StartFunction, UntypedFunction, Wasm, check_start_result, register_of,
-};
+use crate::run::entry::{Globals, StartFunction, Wasm, check_start_result};
 use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
-use crate::run::host::{HostPhase, HostState, Register};
+use crate::run::host::{HostPhase, HostState};
 use crate::run::instance::{BatchInput, During, Instance, overrun_error};
-use crate::run::native::{Arguments, NativeInstance, NativeStep};
-use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock, pause};
+use crate::run::native::NativeInstance;
+use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
 use crate::run::streams::InstanceStreams;
 use crate::watchdog::{CallGuard, OverrunAction};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use wasmtime::{Memory, Store, Val, WasmParams, WasmResults};
+use wasmtime::Store;
 use weir_abi::lost;
 use weir_units::{Nanos, Timestamp};
 
@@ -164,141 +163,6 @@ impl Invocation {
     }
 }
 
-/// A method of calling a function of the module: on the caller's stack, or on a stack of its own.
-trait CallMethod {
-    /// The result of a call, or the call in progress on its own stack.
-    type Output;
-
-    fn call<P, R>(self, function: &EntryFunction<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
-    where
-        P: WasmParams + Arguments + Sync + 'static,
-        R: WasmResults + Register + Sync + 'static;
-
-    /// Calls a function whose type is known only at run time, and that returns nothing.
-    fn call_untyped(
-        self,
-        function: UntypedFunction,
-        arguments: impl FnOnce(&HostState) -> Vec<Val>,
-    ) -> Self::Output;
-}
-
-/// The function that converts the result of a function of the module to the value of the call.
-type ToCallValue<R> = fn(R) -> wasmtime::Result<i64>;
-
-/// The method of calling on the caller's stack, to completion.
-struct ToCompletion<'a> {
-    store: &'a mut Store<HostState>,
-    memory: Memory,
-    native: Option<&'a mut NativeInstance>,
-}
-
-impl CallMethod for ToCompletion<'_> {
-    type Output = wasmtime::Result<i64>;
-
-    #[inline]
-    fn call<P, R>(self, function: &EntryFunction<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
-    where
-        P: WasmParams + Arguments + Sync + 'static,
-        R: WasmResults + Register + Sync + 'static,
-    {
-        let (Some(native), Some(index)) = (self.native, function.native) else {
-            return function.compiled.call(self.store, arguments).and_then(value);
-        };
-        let (registers, count) = arguments.registers();
-        let register = native.call(index, &registers[..count], self.store, self.memory)?;
-        value(R::from_register(register))
-    }
-
-    fn call_untyped(
-        self,
-        function: UntypedFunction,
-        arguments: impl FnOnce(&HostState) -> Vec<Val>,
-    ) -> Self::Output {
-        let arguments = arguments(self.store.data());
-        let (Some(native), Some(index)) = (self.native, function.native) else {
-            return function.compiled.call(self.store, &arguments, &mut []).map(|()| 0);
-        };
-        let registers: Vec<u64> = arguments.iter().map(register_of).collect();
-        native.call(index, &registers, self.store, self.memory).map(|_| 0)
-    }
-}
-
-/// The parts of an instance that a call on a stack of its own takes, and returns at its end.
-struct CallOwner {
-    /// Dropped before the store, which owns the address space.
-    native: Option<NativeInstance>,
-    store: Store<HostState>,
-    memory: Memory,
-}
-
-impl CallOwner {
-    /// Calls a function of machine code, by its index in the code.
-    async fn call_native(mut self, function: u32, registers: &[u64]) -> (Self, wasmtime::Result<u64>) {
-        let Some(native) = &mut self.native else { return (self, Err(FaultKind::Other.into())) };
-        let mut step = native.begin(function, registers, &mut self.store, self.memory);
-        let result = loop {
-            match step {
-                NativeStep::Done(result) => break result,
-                NativeStep::Suspended(remaining) => {
-                    pause().await;
-                    step = native.resume(remaining, &mut self.store, self.memory);
-                }
-            }
-        };
-        (self, result)
-    }
-}
-
-/// The method of calling on a stack of its own.
-struct OnFiber(CallOwner);
-
-impl CallMethod for OnFiber {
-    type Output = RunningCall;
-
-    fn call<P, R>(
-        mut self,
-        function: &EntryFunction<P, R>,
-        arguments: P,
-        value: ToCallValue<R>,
-    ) -> Self::Output
-    where
-        P: WasmParams + Arguments + Sync + 'static,
-        R: WasmResults + Register + Sync + 'static,
-    {
-        if let (Some(index), Some(_)) = (function.native, &self.0.native) {
-            let (registers, count) = arguments.registers();
-            return Box::pin(async move {
-                let (owner, result) = self.0.call_native(index, &registers[..count]).await;
-                (owner, result.map(R::from_register).and_then(value))
-            });
-        }
-        let function = function.compiled.clone();
-        Box::pin(async move {
-            let result = function.call_async(&mut self.0.store, arguments).await;
-            (self.0, result.and_then(value))
-        })
-    }
-
-    fn call_untyped(
-        mut self,
-        function: UntypedFunction,
-        arguments: impl FnOnce(&HostState) -> Vec<Val>,
-    ) -> Self::Output {
-        let arguments = arguments(self.0.store.data());
-        if let (Some(index), Some(_)) = (function.native, &self.0.native) {
-            return Box::pin(async move {
-                let registers: Vec<u64> = arguments.iter().map(register_of).collect();
-                let (owner, result) = self.0.call_native(index, &registers).await;
-                (owner, result.map(|_| 0))
-            });
-        }
-        Box::pin(async move {
-            let result = function.compiled.call_async(&mut self.0.store, &arguments, &mut []).await;
-            (self.0, result.map(|()| 0))
-        })
-    }
-}
-
 impl Wasm {
     /// Tells a module that follows TCP streams which packets of a batch may have events. If the module gets nothing but
     /// events, removes the other packets from the batch, and returns `None` if none is left.
@@ -366,9 +230,6 @@ impl Wasm {
         })
     }
 }
-
-/// A call of a function on a stack of its own. It results in the parts that it has taken and the value of the call.
-type RunningCall = Pin<Box<dyn Future<Output = (CallOwner, wasmtime::Result<i64>)> + Send>>;
 
 /// A call of a function that is in progress or suspended.
 struct ActiveCall {

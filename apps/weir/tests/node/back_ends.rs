@@ -1,0 +1,74 @@
+//! Modules that move from Cranelift's code to verified code of LLVM while they run.
+
+use crate::module::{MANIFEST, assemble, text};
+use crate::testbed::{Testbed, is_inside, udp};
+use serde_json::json;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// A module that takes long for each packet, and emits the number of packets so far. `unique` is a number in its code, by which
+/// the cache of compiled code knows no earlier one.
+fn busy(unique: u128) -> Vec<u8> {
+    let unique = unique % (1 << 62);
+    let body = format!(
+        r#"(global $packets (mut i64) (i64.const 0))
+        (func (export "weir_packet") (param $d i32) (result i32) (local $left i32)
+            (local.set $left (i32.const 2000000))
+            (loop $next
+                (i32.store (i32.const 128) (i32.add (i32.load (i32.const 128)) (local.get $left)))
+                (br_if $next (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
+            (global.set $packets (i64.add (global.get $packets) (i64.const 1)))
+            (i64.store (i32.const 136) (i64.const {unique}))
+            (i64.store (i32.const 64) (global.get $packets))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))"#
+    );
+    assemble(&text(&body), Some(MANIFEST.replace("NAME", "busy").as_bytes()))
+}
+
+#[test]
+fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
+    if !is_inside("back_ends::a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing") {
+        return;
+    }
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let session = |name: &str, process: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\ncpu = [{{ period = \"20ms\", slice = \"8ms\", borrow = true }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp\", queue = 20000 }}]\n"
+        )
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    let mut testbed = Testbed::new(&(session("here", "node") + &session("apart", "own")));
+    assert!(testbed.load("here", json!({"module": "busy.wasm"}), &busy(now))["done"].is_object());
+    assert_eq!(testbed.part("here", "modules", "busy")["back_end"], "Cranelift");
+    let back_end =
+        |testbed: &Testbed, session: &str| testbed.part(session, "modules", "busy")["back_end"].clone();
+    let mut sent = 0;
+    testbed.until("the module runs in code of LLVM", |testbed| {
+        if testbed.count("here", "busy", "packets") == sent {
+            testbed.send(&vec![udp(1, b"x"); 20]);
+            sent += 20;
+        }
+        back_end(testbed, "here") == "LLVM"
+    });
+    testbed.send(&vec![udp(1, b"x"); 20]);
+    sent += 20;
+    testbed.until("all packets are processed", |testbed| testbed.count("here", "busy", "packets") == sent);
+    assert_eq!(testbed.count("here", "busy", "records"), sent);
+    assert_eq!(testbed.count("here", "busy", "faults"), 0);
+    // The compiler was a process of its own, at the expense of the session.
+    let processes = testbed.snapshot()["processes"].clone();
+    let compilers = processes.as_array().unwrap().iter().filter(|it| it["role"] == "external-compiler");
+    assert_eq!(compilers.map(|it| it["started"].as_u64().unwrap()).sum::<u64>(), 1, "{processes}");
+    // A module in a process of its own gets the code from the cache.
+    assert!(testbed.load("apart", json!({"module": "busy.wasm"}), &busy(now))["done"].is_object());
+    assert_eq!(back_end(&testbed, "apart"), "LLVM");
+    testbed.send(&vec![udp(1, b"x"); 20]);
+    testbed.until("its packets are processed", |testbed| testbed.count("apart", "busy", "records") == 20);
+    assert_eq!(testbed.count("apart", "busy", "faults"), 0);
+    assert!(testbed.stop().success());
+}
