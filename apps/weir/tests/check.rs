@@ -71,7 +71,9 @@ fn check_shows_a_shipped_modules_tier_and_the_origin_of_its_bounds() {
     }
     assert!(printed.contains("Hottest path of weir_packet") && printed.contains("`emit`, in "), "{printed}");
     assert!(
-        printed.contains("Set:  table-size=65536") && printed.contains("Admitted; compiled in "),
+        printed.contains("Set:  table-size=65536")
+            && printed.contains("Back end: Cranelift")
+            && printed.contains("Admitted; compiled in "),
         "{printed}"
     );
     assert!(printed.contains("ESTIMATED TIME") && printed.contains("Times: estimates, "), "{printed}");
@@ -198,6 +200,14 @@ fn json_has_the_values_of_the_table() {
         assert!(own.count() > 0, "{document}");
         assert!(document["memory"]["bound"]["constant"].as_u64().unwrap() >= 65_536);
         assert!(document["compiled_ns"].as_u64().unwrap() > 0);
+        assert_eq!(document["back_ends"][0], "Cranelift");
+        // Each shipped module can run in both back ends, or the machine has no clang 19.
+        match document["llvm_refusal"].as_str() {
+            None => assert_eq!(document["back_ends"][1], "LLVM"),
+            Some(why) => {
+                assert!(why.contains("clang 19 is not installed") || why.contains("FSGSBASE"), "{why}")
+            }
+        }
         assert_eq!(document["calibration"]["measured"], Value::Bool(false));
     }
 }

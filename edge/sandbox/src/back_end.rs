@@ -51,8 +51,14 @@ impl NativeSlot {
         Self::filled(Err(why.into()))
     }
 
+    /// Returns a slot with the code of an object file of this rewritten module, if the code can be verified.
+    pub(crate) fn from_object(rewritten: &[u8], object: Vec<u8>) -> Self {
+        let code = NativeModule::compile(rewritten, |_| Ok(object));
+        Self::filled(code.map(Arc::new).map_err(|error| error.to_string()))
+    }
+
     /// Returns a slot that is filled.
-    pub(crate) fn filled(code: Result<Arc<NativeModule>, String>) -> Self {
+    fn filled(code: Result<Arc<NativeModule>, String>) -> Self {
         Self(Arc::new(OnceLock::from(code)))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::back_end::{LlvmUse, NativeSlot};
 use crate::load::cache::{Cache, KeyHasher};
-use crate::load::clang::{self, Clang};
+use crate::load::clang::{self, LlvmCompiler};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks, RewriteTask};
@@ -175,7 +175,7 @@ pub struct Engine {
     options: EngineOptions,
     watchdog: Watchdog,
     /// The compiler clang 19, or the reason why there is none.
-    clang: Result<Clang, String>,
+    clang: Result<LlvmCompiler, String>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -195,7 +195,7 @@ impl Engine {
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
         let clang = match options.llvm {
             LlvmUse::Never => Err("it runs without LLVM".to_owned()),
-            LlvmUse::Later | LlvmUse::AtLoad => Clang::find(),
+            LlvmUse::Later | LlvmUse::AtLoad => LlvmCompiler::find(),
         };
         Ok(Self { with_inlining, without_inlining: OnceLock::new(), spaces, cache, options, watchdog, clang })
     }
@@ -205,7 +205,7 @@ impl Engine {
     /// # Errors
     /// There is no such file.
     pub fn with_clang(mut self, path: &Path) -> io::Result<Self> {
-        self.clang = Ok(Clang::at(path)?);
+        self.clang = Ok(LlvmCompiler::at(path)?);
         Ok(self)
     }
 
@@ -217,7 +217,7 @@ impl Engine {
         self.cache.as_ref()
     }
 
-    pub(crate) fn clang(&self) -> Result<&Clang, &String> {
+    pub(crate) fn clang(&self) -> Result<&LlvmCompiler, &String> {
         self.clang.as_ref()
     }
 

@@ -37,7 +37,7 @@ fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
     }
     let session = |name: &str, process: &str| {
         format!(
-            "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\ncpu = [{{ period = \"20ms\", slice = \"8ms\", borrow = true }}]\n\
+            "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\", borrow = true }}]\n\
              channel = [{{ interface = \"b\", filter = \"udp\", queue = 20000 }}]\n"
         )
     };

@@ -28,13 +28,13 @@ const ARGUMENT: &str = "compile-llvm";
 
 /// clang 19 on this machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Clang {
+pub(crate) struct LlvmCompiler {
     path: PathBuf,
     /// The size and the time of the last change, which another version does not share.
     identity: [i64; 2],
 }
 
-impl Clang {
+impl LlvmCompiler {
     /// Finds the compiler of this machine.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Clang {
 /// # Errors
 /// There is no clang, or it cannot be executed. A process that cannot be confined exits.
 pub(crate) fn run_child() -> Result<Infallible, CompileError> {
-    let clang = Clang::find().map_err(CompileError::Module)?;
+    let clang = LlvmCompiler::find().map_err(CompileError::Module)?;
     let own = clang.path.parent().and_then(Path::parent);
     let readable: Vec<&Path> = LIBRARIES.iter().map(Path::new).chain(own).collect();
     child::confine_or_exit(|| weir_os::confine_external_compiler(&readable));

@@ -564,9 +564,11 @@ impl MetricsSnapshot {
             let help = "Isolation of the module's sandbox process";
             to.family("weir_module_isolation", "", help, Samples::Gauge(isolated))?;
         }
-        let help = "Back end: the compiler of the module's code";
         let back_ends = words("back_end", |module| &module.back_end);
-        to.family("weir_module_back_end", "", help, Samples::Gauge(back_ends))?;
+        if !back_ends.is_empty() {
+            let help = "Back end: the compiler of the module's code";
+            to.family("weir_module_back_end", "", help, Samples::Gauge(back_ends))?;
+        }
         let running = Samples::Gauge(samples_of(all(), |module| u64::from(module.state == "running")));
         let help = "1 if the module runs; 0 after it was unloaded by the node, until the name is used again";
         to.family("weir_module_running", "", help, running)?;

@@ -1,6 +1,6 @@
 //! The results of `weir check` as one JSON document. The field names are stable; `docs/CHECK.md` documents them.
 
-use super::CheckResults;
+use super::{CheckResults, Compilation};
 use serde::Serialize;
 use std::io::{self, Write};
 use weir_admission::{
@@ -10,6 +10,13 @@ use weir_bounds::{
     CallBound, CodeLocation, CostTable, EntryPoint, HostCall, Linear, LoopBound, PathStep, StepKind,
     UnboundedReason,
 };
+use weir_sandbox::BackEnd;
+
+/// Returns the names of the compilers in whose code a module can run.
+fn back_ends(compilation: &Compilation) -> Vec<String> {
+    let llvm = compilation.why_not_llvm.is_none().then_some(BackEnd::Llvm);
+    [BackEnd::Cranelift].into_iter().chain(llvm).map(|back_end| back_end.to_string()).collect()
+}
 
 /// The document of a module that could not be analysed.
 #[derive(Serialize)]
@@ -41,6 +48,10 @@ struct Document<'a> {
     calls: Vec<Call>,
     host_calls: Vec<Call>,
     compiled_ns: Option<u64>,
+    /// The compilers in whose code the module can run; empty if the module was not compiled.
+    back_ends: Vec<String>,
+    /// The reason why LLVM is not among them.
+    llvm_refusal: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -236,7 +247,9 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
         loops: results.analysis.loops.iter().map(loop_bound).collect(),
         calls: results.analysis.calls.iter().map(call).collect(),
         host_calls: results.analysis.host_calls.iter().map(host_call).collect(),
-        compiled_ns: results.compile_time.map(|time| time.0),
+        compiled_ns: results.compilation.map(|compilation| compilation.time.0),
+        back_ends: results.compilation.map(back_ends).unwrap_or_default(),
+        llvm_refusal: results.compilation.and_then(|compilation| compilation.why_not_llvm.as_deref()),
     }
 }
 

@@ -20,7 +20,7 @@ use weir_admission::{
     ParameterValue, Tier,
 };
 use weir_bounds::Analysis;
-use weir_sandbox::{CompileLimits, Engine, EngineOptions, LoadError};
+use weir_sandbox::{CompileLimits, Engine, EngineOptions, LlvmUse, LoadError};
 use weir_units::{Bytes, Escape as _, Nanos};
 
 /// The error of `weir check` if an admitted module cannot be compiled.
@@ -55,8 +55,16 @@ struct CheckResults<'a> {
     verdict: Result<Tier, &'a ModuleRefusal>,
     /// A short reason why the module is in a lower tier than proved.
     tier_reason: Option<String>,
-    /// The compile time, if the module was compiled.
-    compile_time: Option<Nanos>,
+    /// The compilation, if the module was compiled.
+    compilation: Option<&'a Compilation>,
+}
+
+/// The result of compiling a module.
+#[derive(Debug)]
+struct Compilation {
+    time: Nanos,
+    /// The reason why the module runs in code of Cranelift alone; `None` if LLVM can compile it, too.
+    why_not_llvm: Option<String>,
 }
 
 impl CheckResults<'_> {
@@ -113,7 +121,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         profile: args.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
         verdict: assessment.verdict(),
         tier_reason: assessment.reason_for_tier(),
-        compile_time: compilation.as_ref().and_then(|compilation| compilation.as_ref().ok()).copied(),
+        compilation: compilation.as_ref().and_then(|compilation| compilation.as_ref().ok()),
     };
     if args.json {
         json::print(out, &results)?;
@@ -130,13 +138,15 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compiles a module in a child process, and returns the time that compiling took.
-fn compile(spec: &ModuleArg, admitted: Admitted) -> Result<Nanos, CheckError> {
+/// Compiles a module with Cranelift in a child process. LLVM takes longer, so only its ability to compile the module is checked.
+fn compile(spec: &ModuleArg, admitted: Admitted) -> Result<Compilation, CheckError> {
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
-    let options =
-        EngineOptions { compile_in_child: Some(CompileLimits::default()), ..EngineOptions::default() };
+    let compile_in_child = Some(CompileLimits::default());
+    let options = EngineOptions { compile_in_child, llvm: LlvmUse::Later, ..EngineOptions::default() };
     let engine = Engine::new(options, None).map_err(failed)?;
     let begin = Instant::now();
-    engine.load(admitted).map_err(failed)?;
-    Ok(Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)))
+    let program = engine.load(admitted).map_err(failed)?;
+    let time = Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let why_not_llvm = program.why_not_llvm().filter(|_| !program.waits_for_llvm());
+    Ok(Compilation { time, why_not_llvm: why_not_llvm.map(str::to_owned) })
 }

@@ -10,7 +10,7 @@ use weir_admission::{
     Comparison, Excess, ModuleParameter, ModuleRefusal, ParameterType, ParameterValue, TickPeriod, Tier,
     escaped,
 };
-use weir_units::Bytes;
+use weir_units::{Bytes, Escape as _};
 
 /// The indent of the text after a heading.
 const INDENT: usize = 6;
@@ -178,13 +178,18 @@ pub fn print_end(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint)
         "\n{}",
         paint.paint(TextStyle::Faint, &wrapped("Times: ", 7, &format!("{times}. {note}")))
     )?;
-    let end = match (&results.verdict, results.compile_time) {
+    let end = match (&results.verdict, results.compilation) {
         (Err(ModuleRefusal::Excess(excess)), _) => {
             format!("{}: {}", paint.paint(TextStyle::Bad, "Refused"), excess.comparison)
         }
         (Err(_), _) => paint.paint(TextStyle::Bad, "Refused"),
-        (Ok(_), Some(compiled)) => {
-            format!("{}; compiled in {compiled}", paint.paint(TextStyle::Good, "Admitted"))
+        (Ok(_), Some(compilation)) => {
+            let back_ends = match &compilation.why_not_llvm {
+                None => "Cranelift at first, LLVM in longer runs".to_owned(),
+                Some(why) => format!("Cranelift alone; for LLVM: {}", why.escaped()),
+            };
+            writeln!(out, "{}", wrapped("Back end: ", 10, &back_ends))?;
+            format!("{}; compiled in {}", paint.paint(TextStyle::Good, "Admitted"), compilation.time)
         }
         (Ok(_), None) if results.open_parameters().next().is_some() => {
             let rest = "for every value of the open parameters; compiled once all parameters have values";

@@ -3,7 +3,6 @@
 use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest};
 use crate::back_end::NativeSlot;
 use crate::engine::{CompiledModule, Engine, EngineOptions, LoadError};
-use crate::load::native::NativeModule;
 use crate::run::event::InstanceContext;
 use crate::run::fault::FunctionIndices;
 use crate::run::instance::Instance;
@@ -158,10 +157,10 @@ fn native_code(engine: &Engine, admitted: &Admitted, is_suspendable: bool, objec
         true => engine.rewritten_suspendable(admitted),
         false => engine.rewritten(admitted),
     };
-    let native = rewritten.map_err(|error| error.to_string()).and_then(|rewritten| {
-        NativeModule::compile(&rewritten, |_| Ok(object)).map_err(|error| error.to_string())
-    });
-    NativeSlot::filled(native.map(Arc::new))
+    match rewritten {
+        Ok(rewritten) => NativeSlot::from_object(&rewritten, object),
+        Err(error) => NativeSlot::without_code(error.to_string()),
+    }
 }
 
 /// The state of a sandbox process.

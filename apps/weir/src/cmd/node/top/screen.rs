@@ -494,7 +494,8 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
             width,
         ));
     }
-    for module in &session.modules {
+    // A node of an earlier version states no back end.
+    for module in session.modules.iter().filter(|module| !module.back_end.is_empty()) {
         let isolation = match module.isolation.is_empty() {
             true => String::new(),
             false => format!("; isolation: {}", plain(&module.isolation)),
@@ -559,6 +560,7 @@ mod tests {
         modest.modules[0].packets += 6_000;
         modest.modules[0].used_ns += 180_000_000;
         modest.modules[0].records += 250;
+        "LLVM".clone_into(&mut modest.modules[0].back_end);
         let mut state = ScreenState::default();
         state.update(first);
         state.update(second);
