@@ -78,7 +78,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     let of_module: BTreeSet<&str> = of_module
         .into_iter()
         .chain(["memory_bytes", "ended", "streams", "tier", "tier_reason", "exceeded", "strikes"])
-        .chain(["first_faults", "lost_packets"])
+        .chain(["first_faults", "lost_packets", "back_end"])
         .collect();
     for module in document["modules"].as_array().unwrap() {
         assert_eq!(keys(module), of_module);
