@@ -13,7 +13,7 @@ fn busy(unique: u128) -> Vec<u8> {
     let body = format!(
         r#"(global $packets (mut i64) (i64.const 0))
         (func (export "weir_packet") (param $d i32) (result i32) (local $left i32)
-            (local.set $left (i32.const 2000000))
+            (local.set $left (i32.const 100000))
             (loop $next
                 (i32.store (i32.const 128) (i32.add (i32.load (i32.const 128)) (local.get $left)))
                 (br_if $next (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
@@ -50,13 +50,13 @@ fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
     let mut sent = 0;
     testbed.until("the module runs in code of LLVM", |testbed| {
         if testbed.count("here", "busy", "packets") == sent {
-            testbed.send(&vec![udp(1, b"x"); 20]);
-            sent += 20;
+            testbed.send(&vec![udp(1, b"x"); 500]);
+            sent += 500;
         }
         back_end(testbed, "here") == "LLVM"
     });
-    testbed.send(&vec![udp(1, b"x"); 20]);
-    sent += 20;
+    testbed.send(&vec![udp(1, b"x"); 500]);
+    sent += 500;
     testbed.until("all packets are processed", |testbed| testbed.count("here", "busy", "packets") == sent);
     assert_eq!(testbed.count("here", "busy", "records"), sent);
     assert_eq!(testbed.count("here", "busy", "faults"), 0);
@@ -67,8 +67,8 @@ fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
     // A module in a process of its own gets the code from the cache.
     assert!(testbed.load("apart", json!({"module": "busy.wasm"}), &busy(now))["done"].is_object());
     assert_eq!(back_end(&testbed, "apart"), "LLVM");
-    testbed.send(&vec![udp(1, b"x"); 20]);
-    testbed.until("its packets are processed", |testbed| testbed.count("apart", "busy", "records") == 20);
+    testbed.send(&vec![udp(1, b"x"); 500]);
+    testbed.until("its packets are processed", |testbed| testbed.count("apart", "busy", "records") == 500);
     assert_eq!(testbed.count("apart", "busy", "faults"), 0);
     assert!(testbed.stop().success());
 }
