@@ -1,7 +1,7 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
 use crate::engine::{Engine, LoadedModule};
-use crate::load::compile::{CompileError, CompileLimits};
+use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -150,7 +150,7 @@ impl Engine {
                 return Err(CompileError::Preempted);
             }
             let confined = self.options().compile_in_child;
-            let limits = confined.unwrap_or(CompileLimits::default());
+            let limits = confined.unwrap_or_default();
             let object = clang.compile(ir, confined.is_some(), limits, budget)?;
             if let Some(cache) = self.cache() {
                 // Without an entry the module is compiled again at its next start.
