@@ -171,7 +171,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             this.offset = u32::try_from(at).unwrap_or(u32::MAX);
             this.instruction(&operators.read()?, hint)?;
             if this.variables.len() + this.code.len() > text_max {
-                return Err(Unsupported::Section("a module whose text for LLVM has more than 64 MiB").into());
+                return Err(Unsupported::Text.into());
             }
         }
         let mut text = String::new();

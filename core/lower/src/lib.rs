@@ -82,6 +82,9 @@ pub enum Unsupported {
         /// The instruction.
         instruction: String,
     },
+    /// The text is too long.
+    #[error("its text for LLVM has more than {} MiB", TEXT_MAX >> 20)]
+    Text,
     /// Something outside the code.
     #[error("{0}")]
     Section(&'static str),
@@ -90,8 +93,8 @@ pub enum Unsupported {
 /// The inaccessible bytes that must be behind the 4 GiB of the memory, for offsets that the code adds to addresses.
 pub const GUARD: u32 = 32 << 20;
 
-/// The longest text of a module, in bytes: about a hundred times that of the largest shipped module. An instruction of a module
-/// can become many bytes of text, such as an indirect call of a large table.
+/// The longest text of a module, in bytes. An instruction can become many bytes of text, such as an indirect call of a large
+/// table. The limit keeps a hostile module from taking the memory of its host.
 pub const TEXT_MAX: usize = 64 << 20;
 
 /// The arguments of clang 19 for the text: it reads standard input, and writes an object file to standard output.

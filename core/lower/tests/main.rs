@@ -17,6 +17,21 @@ fn what_is_not_lowered_is_named() {
 }
 
 #[test]
+fn a_small_module_whose_text_would_be_huge_is_refused() {
+    let table = "(type $t (func)) (table 4096 funcref) (func $f (type $t))";
+    let elements = format!("(elem (i32.const 0) {})", "$f ".repeat(4096));
+    let module = |calls: usize| {
+        let call = "(call_indirect (type $t) (i32.const 7))";
+        wat::parse_str(format!("(module {table} {elements} (func {}))", call.repeat(calls))).unwrap()
+    };
+    assert!(lower(&module(1)).is_ok());
+    let bytes = module(2000);
+    assert!(bytes.len() < 20_000);
+    let error = lower(&bytes).unwrap_err().to_string();
+    assert_eq!(error, format!("its text for LLVM has more than {} MiB", weir_lower::TEXT_MAX >> 20));
+}
+
+#[test]
 fn bytes_that_are_no_module_or_no_object_are_refused() {
     assert!(lower(b"\0asm\x01\0\0\0\x01\x7f").is_err());
     let lowered = lower(&wat::parse_str("(module (func))").unwrap()).unwrap();

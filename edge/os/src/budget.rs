@@ -1,6 +1,7 @@
 //! Budgets of processor time that several pieces of work share, such as all compilations of one request. A budget also
 //! orders a running child to pause or to end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_units::Nanos;
 
 /// An order to a running child process by the budget that pays for it.
@@ -98,9 +99,59 @@ impl ProcessorBudget for CpuBudget {
     }
 }
 
+/// A budget that orders the end of a child once a flag is set. In all else it is the budget that it wraps.
+pub struct StoppableBudget<'a> {
+    /// The budget that pays.
+    pub budget: &'a mut dyn ProcessorBudget,
+    /// The flag.
+    pub must_stop: &'a AtomicBool,
+}
+
+impl std::fmt::Debug for StoppableBudget<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoppableBudget").field("must_stop", &self.must_stop).finish_non_exhaustive()
+    }
+}
+
+impl ProcessorBudget for StoppableBudget<'_> {
+    fn limit(&self) -> Nanos {
+        self.budget.limit()
+    }
+
+    fn left(&self) -> Nanos {
+        self.budget.left()
+    }
+
+    fn spend(&mut self, used: Nanos) {
+        self.budget.spend(used);
+    }
+
+    fn spend_in_caller(&mut self, used: Nanos) {
+        self.budget.spend_in_caller(used);
+    }
+
+    fn order(&mut self, so_far: Nanos) -> BudgetOrder {
+        match self.must_stop.load(Ordering::Acquire) {
+            true => BudgetOrder::Abort,
+            false => self.budget.order(so_far),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stoppable_budget_aborts_once_its_flag_is_set_and_spends_from_the_other() {
+        let (mut used, flag) = (Nanos(1), AtomicBool::new(false));
+        let mut budget = StoppableBudget { budget: &mut used, must_stop: &flag };
+        budget.spend(Nanos(4));
+        assert_eq!(budget.order(Nanos(9)), BudgetOrder::Continue);
+        flag.store(true, Ordering::Release);
+        assert_eq!(budget.order(Nanos(9)), BudgetOrder::Abort);
+        assert_eq!(used, Nanos(5));
+    }
 
     #[test]
     fn all_work_shares_one_budget_and_its_excess_is_known() {

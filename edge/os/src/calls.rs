@@ -56,14 +56,11 @@ const SANDBOX_CALLS: &[libc::c_long] =
 const EXTERNAL_COMPILER_CALLS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_faccessat,
-    libc::SYS_getdents64,
     libc::SYS_newfstatat,
     libc::SYS_openat,
     libc::SYS_pread64,
     libc::SYS_readlinkat,
     libc::SYS_set_tid_address,
-    libc::SYS_sysinfo,
-    libc::SYS_uname,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_access,
     #[cfg(target_arch = "x86_64")]

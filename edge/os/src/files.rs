@@ -27,11 +27,7 @@ fn enforce(rules: RulesetCreated) -> Result<FileConfinement, ConfineError> {
 /// Denies the calling thread everything that Landlock restricts: files, TCP, abstract sockets and signals to other
 /// processes.
 pub(crate) fn close_all() -> Result<FileConfinement, ConfineError> {
-    let all = ruleset()
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?;
-    enforce(all.create()?)
+    restrict_to_reading(&[])
 }
 
 /// Allows the calling thread to read all files, to write only to `written` and [`DEVICES`], and to execute no file.
@@ -57,9 +53,7 @@ pub(crate) fn restrict_to_reading(paths: &[&Path]) -> Result<FileConfinement, Co
         .scope(Scope::from_all(NEWEST))?;
     let mut rules = all.create()?;
     for path in paths {
-        let of_file = AccessFs::ReadFile | AccessFs::Execute;
-        let access = if path.is_dir() { of_file | AccessFs::ReadDir } else { of_file };
-        rules = allow(rules, path, access)?;
+        rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
     enforce(rules)
 }

@@ -45,7 +45,7 @@ mod signals;
 pub mod socket;
 pub mod spawner;
 
-pub use budget::{BudgetOrder, CpuBudget, ProcessorBudget};
+pub use budget::{BudgetOrder, CpuBudget, ProcessorBudget, StoppableBudget};
 pub use clock::clock_time;
 pub use files::may_write;
 pub use isolation::Isolation;

@@ -207,7 +207,7 @@ fn a_compiler_can_compute_and_access_nothing() {
     assert!(is_denied(std::fs::read_dir(folder()).map(drop)), "lists a folder");
     assert!(is_denied(std::fs::remove_file(&secret)), "removes a file");
     assert!(is_denied(std::fs::metadata(&secret)), "learns about a file");
-    assert!(is_denied(TcpStream::connect(address)), "reaches somebody");
+    assert!(is_denied(TcpStream::connect(address)), "connects to a server");
     assert!(is_denied(std::os::unix::net::UnixStream::pair()), "makes a socket");
     assert!(is_denied(Command::new("/bin/true").status()), "executes a program");
     // SAFETY: takes no pointers; the signal 0 is none.
@@ -252,7 +252,7 @@ fn an_external_compiler_reads_and_executes_its_own_files_alone() {
     assert!(is_denied(File::create(own.join("new"))), "makes a file");
     assert!(is_denied(OpenOptions::new().write(true).open(own.join("library"))), "writes a file");
     assert!(is_denied(std::fs::remove_file(own.join("library"))), "removes a file");
-    assert!(is_denied(TcpStream::connect(address)), "reaches somebody");
+    assert!(is_denied(TcpStream::connect(address)), "connects to a server");
     assert!(is_denied(std::os::unix::net::UnixStream::pair()), "makes a socket");
     assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
     let (read, execute) = (libc::PROT_READ, libc::PROT_EXEC);

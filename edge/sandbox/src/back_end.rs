@@ -89,14 +89,14 @@ impl NativeSlot {
 
 impl Engine {
     /// Compiles a loaded module with LLVM, and verifies the code. Running instances of the module move to that code between two
-    /// batches. Does nothing if there is such code already, or is known to be none. Charges `budget` for the processor time of
+    /// batches. Does nothing if there is such code already, or is known to be none. If the budget orders the end of the
+    /// compilation, the module still waits for LLVM. Charges `budget` for the processor time of
     /// the compiler. A failure is no error: the module stays in Cranelift's code, and [`LoadedModule::why_not_llvm`] returns
     /// the reason.
     pub fn compile_with_llvm(&self, module: &LoadedModule, budget: &mut dyn ProcessorBudget) {
-        if !module.native.is_filled() {
-            let code = self
-                .native_code(&module.rewritten, true, budget)
-                .unwrap_or_else(|| Err("LLVM has not compiled it".to_owned()));
+        if !module.native.is_filled()
+            && let Some(code) = self.native_code(&module.rewritten, true, budget)
+        {
             module.native.fill(code);
         }
     }
@@ -125,7 +125,8 @@ impl Engine {
     }
 
     /// Returns the verified code of a rewritten module, from an object file in the cache or from the compiler, or the reason
-    /// why there is none. Returns `None` if the code is not in the cache, and `may_compile` is false.
+    /// why there is none. Returns `None` if that stays open: the code is not in the cache, and `may_compile` is false or the
+    /// budget has ended the compilation.
     fn native_code(
         &self,
         rewritten: &[u8],
@@ -139,14 +140,12 @@ impl Engine {
             Ok(clang) => clang,
             Err(why) => return Some(Err(why.clone())),
         };
-        let mut is_missing = false;
         let compiled = NativeModule::compile(rewritten, |ir| {
             let key = clang.cache_key(ir);
             if let Some(object) = self.cache().and_then(|cache| cache.read(&key)) {
                 return Ok(object);
             }
             if !may_compile {
-                is_missing = true;
                 return Err(CompileError::Preempted);
             }
             let confined = self.options().compile_in_child;
@@ -158,7 +157,10 @@ impl Engine {
             }
             Ok(object)
         });
-        (!is_missing).then(|| compiled.map(Arc::new).map_err(|error| error.to_string()))
+        match compiled {
+            Err(CompileError::Preempted) => None,
+            compiled => Some(compiled.map(Arc::new).map_err(|error| error.to_string())),
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use crate::support::{MANIFEST, Packets, all, bytes, values, wat};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_admission::{Admitted, Tier};
+use weir_os::StoppableBudget;
 use weir_sandbox::{
     BackEnd, BatchInput, Cache, Call, CallFault, CallStep, CheckMode, Engine, EngineOptions, FaultKind,
     FuelSlice, Instance, LlvmUse, LoadedModule,
@@ -253,6 +255,22 @@ fn a_suspended_call_stays_in_its_code_until_it_is_complete() {
     }
     assert_eq!(slices_of_next, slices);
     assert_eq!(values(&mut instance), first);
+}
+
+#[test]
+fn a_compilation_that_its_budget_ends_can_be_tried_again() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let engine = later_engine();
+    let module = load(&engine, COUNTER);
+    let (mut used, must_stop) = (weir_units::Nanos(0), AtomicBool::new(true));
+    engine.compile_with_llvm(&module, &mut StoppableBudget { budget: &mut used, must_stop: &must_stop });
+    assert!(module.waits_for_llvm(), "{:?}", module.why_not_llvm());
+    must_stop.store(false, Ordering::Release);
+    engine.compile_with_llvm(&module, &mut StoppableBudget { budget: &mut used, must_stop: &must_stop });
+    assert_eq!(module.back_end(), BackEnd::Llvm);
+    assert!(used.0 > 0, "the compiler's time is charged");
 }
 
 /// A module that counts to 1,000 for each packet, and emits the sum.

@@ -345,9 +345,6 @@ fn new_module_loader(
         ..EngineOptions::default()
     };
     let engine = Arc::new(Engine::new(options, cache)?);
-    if let Some(why) = engine.why_not_llvm() {
-        info(&format!("modules run in code of Cranelift alone: {why}"));
-    }
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
     Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking_max))
 }
@@ -374,6 +371,9 @@ impl Daemon {
     ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
         let cores = loaded.config.other_cores();
         let loader = new_module_loader(&setup, &loaded, cache)?;
+        if let Some(why) = loader.engine.why_not_llvm() {
+            info(&format!("modules run in code of Cranelift alone: {why}"));
+        }
         // The modules are checked before the first ledger entry is written.
         let checked = check::check_modules(&setup, &loaded, &loader)?;
         state_version::update(&confine::make_private(&loaded.config.node.state)?)?;

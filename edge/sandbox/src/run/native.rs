@@ -103,7 +103,7 @@ impl NativeInstance {
     ) -> NativeStep {
         let mut host = Host::new(store, memory, &self.module.thunks);
         let exit = self.sandbox.call(function, arguments, &mut host);
-        let outcome = host.outcome();
+        let outcome = host.outcome;
         self.step(exit, outcome)
     }
 
@@ -118,7 +118,7 @@ impl NativeInstance {
             Ok(counter) => {
                 let mut host = Host::new(store, memory, &self.module.thunks);
                 let exit = self.sandbox.resume(counter.to_register(), &mut host);
-                let outcome = host.outcome();
+                let outcome = host.outcome;
                 self.step(exit, outcome)
             }
             Err(error) => {
@@ -184,7 +184,7 @@ struct Host<'a> {
     outcome: HostOutcome,
 }
 
-/// What a host function leaves behind that ends a part of a call.
+/// The reason of a host function to leave the module's code: an error, or a suspension.
 #[derive(Default)]
 struct HostOutcome {
     /// The error with which the host function has aborted the call.
@@ -235,10 +235,6 @@ impl HostCalls for Host<'_> {
 impl<'a> Host<'a> {
     fn new(store: &'a mut Store<HostState>, memory: Memory, thunks: &'a [HostThunk]) -> Self {
         Self { store, memory, thunks, outcome: HostOutcome::default() }
-    }
-
-    fn outcome(self) -> HostOutcome {
-        self.outcome
     }
 
     /// Calls a function that replaces an instruction on the memory.

@@ -467,3 +467,11 @@ pub struct ModuleStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub findings: BTreeMap<String, u64>,
 }
+
+impl ModuleStatus {
+    /// Returns the facts about the module that are words and known, with their names. An earlier version of a node states fewer.
+    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let facts = [("back end", self.back_end.as_str()), ("isolation", self.isolation.as_str())];
+        facts.into_iter().filter(|(_, value)| !value.is_empty())
+    }
+}

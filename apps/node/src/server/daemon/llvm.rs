@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_os::{BudgetOrder, ProcessorBudget};
+use weir_os::StoppableBudget;
 use weir_sandbox::LoadedModule;
 use weir_units::Nanos;
 
@@ -85,41 +85,11 @@ impl Daemon {
         let Ok(mut permit) = self.compile_queue.acquire(module.owner.as_ref(), &mut budget) else { return };
         let engine = Arc::clone(&self.node.lock().loader.engine);
         debit_cpu_time(&mut permit, |permit| {
-            engine.compile_with_llvm(&module.program, &mut UntilEnd { budget: permit, is_ending });
+            let mut budget = StoppableBudget { budget: permit, must_stop: is_ending };
+            engine.compile_with_llvm(&module.program, &mut budget);
         });
         let used = permit.used();
         drop(permit);
         self.node.lock().charge(&module.session, Some(&module.cpu), used);
-    }
-}
-
-/// A budget that ends compilation when the node stops.
-struct UntilEnd<'a> {
-    budget: &'a mut dyn ProcessorBudget,
-    is_ending: &'a AtomicBool,
-}
-
-impl ProcessorBudget for UntilEnd<'_> {
-    fn limit(&self) -> Nanos {
-        self.budget.limit()
-    }
-
-    fn left(&self) -> Nanos {
-        self.budget.left()
-    }
-
-    fn spend(&mut self, used: Nanos) {
-        self.budget.spend(used);
-    }
-
-    fn spend_in_caller(&mut self, used: Nanos) {
-        self.budget.spend_in_caller(used);
-    }
-
-    fn order(&mut self, so_far: Nanos) -> BudgetOrder {
-        match self.is_ending.load(Ordering::Acquire) {
-            true => BudgetOrder::Abort,
-            false => self.budget.order(so_far),
-        }
     }
 }

@@ -164,11 +164,10 @@ pub fn print_session(
             ]
         }));
         print_columns(out, &rows, &[0, 1, 2, 3, 11])?;
-        for module in all_modules().filter(|module| !module.back_end.is_empty()) {
-            writeln!(out, "{}: back end: {}", escaped(&module.name), escaped(&module.back_end))?;
-        }
-        for module in all_modules().filter(|module| !module.isolation.is_empty()) {
-            writeln!(out, "{}: isolation: {}", escaped(&module.name), escaped(&module.isolation))?;
+        for module in all_modules() {
+            for (fact, value) in module.facts() {
+                writeln!(out, "{}: {fact}: {}", escaped(&module.name), escaped(value))?;
+            }
         }
         for module in all_modules() {
             if let Some(fault) = &module.last_fault {

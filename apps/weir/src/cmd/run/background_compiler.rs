@@ -1,9 +1,9 @@
 //! Compiles the modules of a run with LLVM while the run goes on.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_os::{BudgetOrder, ProcessorBudget};
+use weir_os::StoppableBudget;
 use weir_sandbox::{Engine, LoadedModule};
 use weir_units::Nanos;
 
@@ -21,12 +21,14 @@ pub(super) fn compile_during<T>(engine: &Engine, programs: &[LoadedModule], run:
     thread::scope(|scope| {
         let compiler = scope.spawn(|| {
             let begin = Instant::now();
-            while !has_ended.load(Relaxed) && begin.elapsed() < DELAY {
+            while !has_ended.load(Ordering::Acquire) && begin.elapsed() < DELAY {
                 thread::park_timeout(DELAY.saturating_sub(begin.elapsed()));
             }
             for program in programs {
-                if !has_ended.load(Relaxed) {
-                    engine.compile_with_llvm(program, &mut UntilEnd(&has_ended));
+                if !has_ended.load(Ordering::Acquire) {
+                    // Nothing limits or counts the processor time of a run's compilers.
+                    let mut budget = StoppableBudget { budget: &mut Nanos(0), must_stop: &has_ended };
+                    engine.compile_with_llvm(program, &mut budget);
                 }
             }
         });
@@ -43,26 +45,7 @@ struct EndsWithRun<'a> {
 
 impl Drop for EndsWithRun<'_> {
     fn drop(&mut self) {
-        self.has_ended.store(true, Relaxed);
+        self.has_ended.store(true, Ordering::Release);
         self.compiler.unpark();
-    }
-}
-
-/// A budget without a limit, which ends compilation with the run.
-struct UntilEnd<'a>(&'a AtomicBool);
-
-impl ProcessorBudget for UntilEnd<'_> {
-    fn limit(&self) -> Nanos {
-        Nanos(u64::MAX)
-    }
-
-    fn left(&self) -> Nanos {
-        Nanos(u64::MAX)
-    }
-
-    fn spend(&mut self, _: Nanos) {}
-
-    fn order(&mut self, _: Nanos) -> BudgetOrder {
-        if self.0.load(Relaxed) { BudgetOrder::Abort } else { BudgetOrder::Continue }
     }
 }

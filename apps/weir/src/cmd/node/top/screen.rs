@@ -494,13 +494,13 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
             width,
         ));
     }
-    // A node of an earlier version states no back end.
-    for module in session.modules.iter().filter(|module| !module.back_end.is_empty()) {
-        let isolation = match module.isolation.is_empty() {
-            true => String::new(),
-            false => format!("; isolation: {}", plain(&module.isolation)),
-        };
-        let text = format!(" {}: back end: {}{isolation}", plain(&module.name), plain(&module.back_end));
+    for module in &session.modules {
+        let facts: Vec<String> =
+            module.facts().map(|(fact, value)| format!("{fact}: {}", plain(value))).collect();
+        if facts.is_empty() {
+            continue;
+        }
+        let text = format!(" {}: {}", plain(&module.name), facts.join("; "));
         lines.push(Line::styled(cut(&text, width), PLAIN));
     }
     for module in &session.ended {
