@@ -45,9 +45,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// attacker controls can occupy a core for this time once, and is then killed.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time that a process may take to answer after the end of its slice, before it is stopped. A correct process has ended or
-/// suspended the call by then. The same limit applies to taking a request from the socket, and to processor time that the
-/// process uses beyond the time of its requests.
+/// suspended the call by then. The same limit applies to taking a request from the socket.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
+/// Processor time beyond the time of its requests that a process may use in all. A correct process uses some, because a
+/// virtual machine counts time that its host took away as processor time of the interrupted process.
+const UNCALLED_MAX: Duration = Duration::from_millis(100);
+/// The part of the process's lifetime by which [`UNCALLED_MAX`] grows: a hundredth.
+const UNCALLED_PART: u32 = 100;
 /// Total waiting time in one call after which the process counts as unresponsive, and is killed.
 const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
 /// The most by which one report can raise a counter. The rest of a larger growth is ignored.
@@ -101,8 +105,10 @@ pub struct RemoteInstance {
     before: u32,
     /// True until the module has started.
     is_start: bool,
+    started: Instant,
     /// Processor time of the process when it was last stopped.
     processor_time: Duration,
+    uncalled: UncalledTime,
     /// The number of log lines received so far.
     logged: usize,
     /// True if the process was stopped before it answered the last request: the request continues when it is resumed.
@@ -213,7 +219,9 @@ impl RemoteInstance {
             before: 0,
             back_end,
             is_start: true,
+            started: Instant::now(),
             processor_time,
+            uncalled: UncalledTime::default(),
             logged: 0,
             is_paused: false,
             is_suspended: false,
@@ -322,15 +330,15 @@ impl RemoteInstance {
     /// adds the processor time instead.
     ///
     /// # Errors
-    /// The processor time is much more than the time since `begin`, so the process ran while it should have been stopped.
+    /// The process has used much more processor time than the time of its requests, so it ran while it should have been
+    /// stopped, or on several cores.
     fn account_time(&mut self, begin: Instant) -> Result<(), EndReason> {
         let took = begin.elapsed();
         let now = self.process.processor_time().unwrap_or(self.processor_time);
         let used = now.saturating_sub(std::mem::replace(&mut self.processor_time, now));
         self.waited += took.max(used);
         self.waited_in_call += took;
-        let beyond = used.saturating_sub(took);
-        if beyond > ANSWER_TIMEOUT { Err(EndReason::RanUncalled(beyond)) } else { Ok(()) }
+        self.uncalled.add(used.saturating_sub(took), self.started.elapsed())
     }
 
     /// As [`Instance::begin_block`](crate::Instance::begin_block).
@@ -623,6 +631,25 @@ impl RemoteInstance {
     }
 }
 
+/// Processor time that a process used beyond the time of its requests, since its start.
+#[derive(Clone, Copy, Debug, Default)]
+struct UncalledTime(Duration);
+
+impl UncalledTime {
+    /// Adds the time of a request. `lifetime` is the time since the start of the process.
+    ///
+    /// # Errors
+    /// The total exceeds the limit.
+    fn add(&mut self, time: Duration, lifetime: Duration) -> Result<(), EndReason> {
+        self.0 += time;
+        if self.0 > UNCALLED_MAX + lifetime / UNCALLED_PART {
+            Err(EndReason::RanUncalled(self.0))
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// Appends the rows of a report to rows that have not been taken yet.
 fn append(to: &mut Records, more: Records) {
     if to.is_empty() {
@@ -630,4 +657,21 @@ fn append(to: &mut Records, more: Records) {
         return;
     }
     to.append(&more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_beyond_requests_is_limited_in_all() {
+        let [step, second] = [Duration::from_millis(3), Duration::from_secs(1)];
+        let mut uncalled = UncalledTime::default();
+        let rounds = (1..).find(|_| uncalled.add(step, second).is_err());
+        assert_eq!(rounds, Some(110 / 3 + 1));
+        let mut uncalled = UncalledTime::default();
+        // A hundredth of the lifetime and the constant part.
+        assert!(uncalled.add(Duration::from_millis(1100), 100 * second).is_ok());
+        assert!(uncalled.add(step, 100 * second).is_err());
+    }
 }
