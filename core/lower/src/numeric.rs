@@ -23,6 +23,8 @@ enum Numeric {
     Intrinsic(&'static str, ValType),
     /// A call of an intrinsic with two operands.
     Intrinsic2(&'static str, ValType),
+    /// A call of an intrinsic for the minimum or maximum, which returns a NaN as it is.
+    Extreme(&'static str, ValType),
     /// A call of an intrinsic with one operand and the argument `i1 false`.
     CountZeros(&'static str, ValType),
     /// One conversion of LLVM.
@@ -40,8 +42,8 @@ enum Numeric {
 /// Returns the way to lower an instruction; `None` if it is not in this file.
 fn numeric(operator: &Operator<'_>) -> Option<Numeric> {
     use Numeric::{
-        Binary, Compare, Convert, CountZeros, Divide, ExtendLow, Intrinsic, Intrinsic2, Rotate, Saturate,
-        Shift, Truncate,
+        Binary, Compare, Convert, CountZeros, Divide, ExtendLow, Extreme, Intrinsic, Intrinsic2, Rotate,
+        Saturate, Shift, Truncate,
     };
     Some(match operator {
         Operator::I32Add => Binary("add", I32),
@@ -124,11 +126,11 @@ fn numeric(operator: &Operator<'_>) -> Option<Numeric> {
         Operator::F64Trunc => Intrinsic("llvm.trunc.f64", F64),
         Operator::F64Nearest => Intrinsic("llvm.roundeven.f64", F64),
         Operator::F64Sqrt => Intrinsic("llvm.sqrt.f64", F64),
-        Operator::F32Min => Intrinsic2("llvm.minimum.f32", F32),
-        Operator::F32Max => Intrinsic2("llvm.maximum.f32", F32),
+        Operator::F32Min => Extreme("llvm.minimum.f32", F32),
+        Operator::F32Max => Extreme("llvm.maximum.f32", F32),
         Operator::F32Copysign => Intrinsic2("llvm.copysign.f32", F32),
-        Operator::F64Min => Intrinsic2("llvm.minimum.f64", F64),
-        Operator::F64Max => Intrinsic2("llvm.maximum.f64", F64),
+        Operator::F64Min => Extreme("llvm.minimum.f64", F64),
+        Operator::F64Max => Extreme("llvm.maximum.f64", F64),
         Operator::F64Copysign => Intrinsic2("llvm.copysign.f64", F64),
         Operator::I32WrapI64 => Convert("trunc", I64, I32),
         Operator::I64ExtendI32S => Convert("sext", I32, I64),
@@ -239,7 +241,7 @@ impl FunctionLowering<'_, '_> {
     fn compute(&mut self, numeric: &Numeric) -> Result<(), LowerError> {
         match *numeric {
             Numeric::Binary(instruction, ty) => {
-                let (b, a) = (self.pop()?, self.pop()?);
+                let (b, a) = (self.pop_fenced()?, self.pop_fenced()?);
                 self.push_new(ty, format_args!("{instruction} {} {a}, {b}", ir_type(ty)?));
             }
             Numeric::Shift(instruction, ty) => {
@@ -269,12 +271,21 @@ impl FunctionLowering<'_, '_> {
                 let (b, a, name) = (self.pop()?, self.pop()?, ir_type(ty)?);
                 self.push_new(ty, format_args!("call {name} @{intrinsic}({name} {a}, {name} {b})"));
             }
+            Numeric::Extreme(intrinsic, ty) => {
+                let (b, a, name) = (self.pop_fenced()?, self.pop_fenced()?, ir_type(ty)?);
+                let extreme =
+                    self.temporary(format_args!("call {name} @{intrinsic}({name} {a}, {name} {b})"));
+                // The sum of a NaN and a number is a quiet NaN.
+                let sum = self.temporary(format_args!("fadd {name} {a}, {b}"));
+                let is_nan = self.temporary(format_args!("fcmp uno {name} {a}, {b}"));
+                self.push_new(ty, format_args!("select i1 %v{is_nan}, {name} %v{sum}, {name} %v{extreme}"));
+            }
             Numeric::CountZeros(intrinsic, ty) => {
                 let (value, name) = (self.pop()?, ir_type(ty)?);
                 self.push_new(ty, format_args!("call {name} @{intrinsic}({name} {value}, i1 false)"));
             }
             Numeric::Convert(instruction, from, to) => {
-                let value = self.pop()?;
+                let value = if instruction == "fptrunc" { self.pop_fenced()? } else { self.pop()? };
                 self.push_new(
                     to,
                     format_args!("{instruction} {} {value} to {}", ir_type(from)?, ir_type(to)?),
@@ -296,6 +307,21 @@ impl FunctionLowering<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Pops an operand of an instruction that must make a quiet NaN of a signalling one. LLVM may leave such an instruction out
+    /// if it sees that the value stays the same, as that of `x * 1` or of a conversion to f64 and back. Behind a fence, LLVM
+    /// knows nothing about a value.
+    fn pop_fenced(&mut self) -> Result<StackOperand, LowerError> {
+        let value = self.pop()?;
+        let suffix = match value.ty() {
+            F32 => "f32",
+            F64 => "f64",
+            _ => return Ok(value),
+        };
+        let ty = value.ty();
+        let name = ir_type(ty)?;
+        Ok(self.define(ty, format_args!("call {name} @llvm.arithmetic.fence.{suffix}({name} {value})")))
     }
 
     fn divide(&mut self, instruction: &str, ty: ValType, is_signed: bool) -> Result<(), LowerError> {
@@ -346,7 +372,7 @@ pub(crate) fn declarations(text: &mut impl std::fmt::Write) -> std::fmt::Result 
         declare(ty, &format_args!("llvm.ctpop.{ty}"), ty)?;
     }
     for (ty, suffix) in [("float", "f32"), ("double", "f64")] {
-        for name in ["fabs", "ceil", "floor", "trunc", "roundeven", "sqrt"] {
+        for name in ["fabs", "ceil", "floor", "trunc", "roundeven", "sqrt", "arithmetic.fence"] {
             declare(ty, &format_args!("llvm.{name}.{suffix}"), ty)?;
         }
         for name in ["minimum", "maximum", "copysign"] {

@@ -219,8 +219,18 @@ impl FunctionLowering<'_, '_> {
         Ok(())
     }
 
+    /// As [`Self::lanes`]. Floats are behind a fence, as those of `pop_fenced`.
+    fn fenced_lanes(&mut self, shape: Shape) -> Result<u32, LowerError> {
+        let value = self.lanes(shape)?;
+        if !shape.is_float {
+            return Ok(value);
+        }
+        let suffix = shape.suffix();
+        Ok(self.temporary(format_args!("call {shape} @llvm.arithmetic.fence.{suffix}({shape} %v{value})")))
+    }
+
     fn binary(&mut self, shape: Shape, instruction: &str) -> Result<(), LowerError> {
-        let (b, a) = (self.lanes(shape)?, self.lanes(shape)?);
+        let (b, a) = (self.fenced_lanes(shape)?, self.fenced_lanes(shape)?);
         self.push_lanes(shape, format_args!("{instruction} {shape} %v{a}, %v{b}"));
         Ok(())
     }
@@ -478,8 +488,8 @@ impl FunctionLowering<'_, '_> {
             "Sub" => self.binary(shape, "fsub")?,
             "Mul" => self.binary(shape, "fmul")?,
             "Div" => self.binary(shape, "fdiv")?,
-            "Min" => self.intrinsic2(shape, "minimum")?,
-            "Max" => self.intrinsic2(shape, "maximum")?,
+            "Min" => self.extreme(shape, "minimum")?,
+            "Max" => self.extreme(shape, "maximum")?,
             "PMin" => self.pseudo(shape, true)?,
             "PMax" => self.pseudo(shape, false)?,
             "Abs" => self.intrinsic1(shape, "fabs")?,
@@ -498,13 +508,27 @@ impl FunctionLowering<'_, '_> {
             "ConvertLowI32x4U" => self.convert_low(I32X4, "uitofp")?,
             "PromoteLowF32x4" => self.convert_low(F32X4, "fpext")?,
             "DemoteF64x2Zero" => {
-                let a = self.lanes(F64X2)?;
+                let a = self.fenced_lanes(F64X2)?;
                 let low = self.temporary(format_args!("fptrunc {F64X2} %v{a} to <2 x float>"));
                 self.push_lanes(F32X4, with_zeros("float", low));
             }
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Writes a minimum or maximum. A NaN becomes a quiet one.
+    fn extreme(&mut self, shape: Shape, name: &str) -> Result<(), LowerError> {
+        let (b, a, suffix) = (self.fenced_lanes(shape)?, self.fenced_lanes(shape)?, shape.suffix());
+        let extreme =
+            self.temporary(format_args!("call {shape} @llvm.{name}.{suffix}({shape} %v{a}, {shape} %v{b})"));
+        let sum = self.temporary(format_args!("fadd {shape} %v{a}, %v{b}"));
+        let is_nan = self.temporary(format_args!("fcmp uno {shape} %v{a}, %v{b}"));
+        self.push_lanes(
+            shape,
+            format_args!("select {} %v{is_nan}, {shape} %v{sum}, {shape} %v{extreme}", shape.mask()),
+        );
+        Ok(())
     }
 
     /// Writes the minimum or maximum of C: the second operand if it is less or greater, and else the first.
@@ -591,7 +615,7 @@ pub(crate) fn declarations(text: &mut impl fmt::Write) -> fmt::Result {
     }
     for shape in [F32X4, F64X2] {
         let (suffix, lanes) = (shape.suffix(), shape.lanes);
-        for name in ["fabs", "sqrt", "ceil", "floor", "trunc", "roundeven"] {
+        for name in ["fabs", "sqrt", "ceil", "floor", "trunc", "roundeven", "arithmetic.fence"] {
             writeln!(text, "declare {shape} @llvm.{name}.{suffix}({shape})")?;
         }
         for name in ["minimum", "maximum"] {

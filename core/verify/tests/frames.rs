@@ -95,6 +95,25 @@ fn the_stack_pointer_is_the_same_on_all_paths() {
 }
 
 #[test]
+fn a_trap_may_be_reached_with_any_stack_pointer() {
+    let merged = |before_trap: bool| {
+        let mut a = CodeAssembler::new(64).unwrap();
+        let mut merge = a.create_label();
+        a.test(edi, edi).unwrap();
+        a.je(merge).unwrap();
+        a.push(rax).unwrap();
+        a.set_label(&mut merge).unwrap();
+        if before_trap {
+            a.mov(eax, edi).unwrap();
+        }
+        a.ud2().unwrap();
+        rules(&assemble(&mut a))
+    };
+    assert_eq!(merged(false), []);
+    assert_eq!(merged(true), [Rule::StackPointerDiffers]);
+}
+
+#[test]
 fn a_loop_that_moves_the_stack_pointer_is_refused() {
     let mut a = CodeAssembler::new(64).unwrap();
     let mut head = a.create_label();

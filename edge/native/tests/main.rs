@@ -3,4 +3,5 @@
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod calls;
+mod compile;
 mod support;

@@ -1,15 +1,12 @@
 //! A sandbox for modules in the text format.
 
+use crate::compile::compile;
 use std::io::Write;
-use std::process::{Command, Stdio};
 use std::ptr;
 use std::sync::Arc;
-use weir_lower::{CLANG_ARGUMENTS, GUARD, Lowered, link, lower};
+use weir_lower::{GUARD, Lowered};
 use weir_native::layout::BELOW;
-use weir_native::{
-    CODE_MAX, HostAnswer, HostCalls, NativeCode, NativeExit, NativeGlobals, NativeSandbox, verify_limits,
-};
-use weir_verify::{VerifiedCode, verify};
+use weir_native::{HostAnswer, HostCalls, NativeCode, NativeExit, NativeGlobals, NativeSandbox};
 
 const SPACE: usize = (4 << 30) + GUARD as usize;
 
@@ -44,32 +41,6 @@ impl Drop for Space {
     }
 }
 
-/// Compiles IR with clang; `None` if it is not installed.
-pub fn clang(ir: &str) -> Option<Vec<u8>> {
-    let child =
-        Command::new("clang-19").args(CLANG_ARGUMENTS).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let Ok(mut child) = child else {
-        _ = writeln!(std::io::stderr(), "SKIPPED: native code is not compiled here: no clang-19");
-        return None;
-    };
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(ir.as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    Some(output.stdout)
-}
-
-/// Lowers, compiles and verifies a module. `None` without clang.
-pub fn compile(wasm: &[u8]) -> Option<(Lowered, Vec<u32>, VerifiedCode)> {
-    let lowered = lower(wasm).unwrap();
-    let object = clang(&lowered.ir)?;
-    let linked = link(&object, &lowered, CODE_MAX).unwrap();
-    let code = verify(linked.image, &verify_limits(lowered.thunks.len()))
-        .unwrap_or_else(|rejections| panic!("{rejections}"));
-    Some((lowered, linked.functions, code))
-}
-
 /// A module that runs natively.
 pub struct Native {
     pub sandbox: NativeSandbox,
@@ -81,7 +52,7 @@ pub struct Native {
 impl Native {
     /// Compiles a module with one page of memory; `None` without clang or on a machine that cannot run native code.
     pub fn new(text: &str) -> Option<Self> {
-        let (lowered, functions, code) = compile(&wat::parse_str(text).unwrap())?;
+        let (lowered, functions, code) = compile(&wat::parse_str(text).unwrap())?.unwrap();
         if !weir_native::is_supported() {
             _ = writeln!(std::io::stderr(), "SKIPPED: this machine cannot run native code");
             return None;

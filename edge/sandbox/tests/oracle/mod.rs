@@ -5,9 +5,12 @@
 
 #![allow(dead_code, reason = "each user of the oracle uses a part")]
 
+#[path = "../../../native/tests/compile.rs"]
+mod compile;
 pub mod exact;
 #[path = "../../../../core/bounds/tests/generate/mod.rs"]
 pub mod generate;
+pub mod llvm;
 pub mod plain;
 pub mod space;
 

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, POLL_PAGE, TABLES_BASE};
+use weir_native::layout::BELOW;
 
 pub const RESERVED: usize = 4 << 30;
 pub const GUARD: usize = 32 << 20;
@@ -88,7 +89,7 @@ impl Space {
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                RESERVED + GUARD,
+                BELOW + RESERVED + GUARD,
                 libc::PROT_NONE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -98,7 +99,8 @@ impl Space {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut space = Self { base: base.cast(), size: 0, most };
+        let base = base.cast::<u8>().wrapping_add(BELOW);
+        let mut space = Self { base, size: 0, most };
         space.enlarge(minimum)?;
         // SAFETY: inside the reservation, above the private memory and below the packets.
         if unsafe { libc::mprotect(space.base.add(POLL_PAGE as usize).cast(), POLL, libc::PROT_READ) } != 0 {
@@ -144,7 +146,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` and is owned by this value; wasmtime drops a memory after its last use.
-        unsafe { libc::munmap(self.base.cast(), RESERVED + GUARD) };
+        unsafe { libc::munmap(self.base.wrapping_sub(BELOW).cast(), BELOW + RESERVED + GUARD) };
     }
 }
 

