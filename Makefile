@@ -8,7 +8,7 @@ TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build modules run test test-llvm test-traces lint bench figures fuzz sample man completions clean
+.PHONY: help setup setup-tests build modules run test test-llvm test-differential test-traces lint bench figures fuzz sample man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ test: setup-tests ## everything that has to pass: formatting, lints, tests
 test-llvm: setup-tests ## the tests of the sandbox again, with modules in verified code of LLVM (needs clang-19; minutes)
 	WEIR_TEST_BACK_END=llvm RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} \
 		cargo test --release --locked -p weir-sandbox --test sandbox
+
+test-differential: setup-tests ## both back ends against an interpreter, with arbitrary modules for SECONDS (60)
+	WEIR_SECONDS=$(SECONDS) cargo test --release --locked -p weir-sandbox --test sandbox differential:: -- --nocapture
 
 test-traces: setup-tests ## weir against tshark, tcpdump and others on all captures of ../shared/traces (minutes)
 	WEIR_TRACES=all RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} \

@@ -565,7 +565,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             [ty] => {
                 self.push_new(*ty, format_args!("call {} @{name}({arguments}), {location}", ir_type(*ty)?))
             }
-            _ => return Err(self.unsupported("a call of a function with several results")),
+            _ => return Err(self.unsupported(SEVERAL_RESULTS)),
         }
         Ok(())
     }
@@ -582,6 +582,9 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
     fn call_indirect(&mut self, type_index: u32) -> Result<(), LowerError> {
         let module = self.module;
         let ty = module.types.get(type_index as usize).ok_or_else(invalid)?;
+        if ty.results().len() > 1 {
+            return Err(self.unsupported(SEVERAL_RESULTS));
+        }
         let index = self.pop()?;
         let arguments = self.arguments(ty.params())?;
         let result = ty.results().first().map(|ty| self.slot(*ty)).transpose()?;
@@ -608,6 +611,9 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         self.load_slots(result.as_slice())
     }
 }
+
+/// A call that is not lowered.
+const SEVERAL_RESULTS: &str = "a call of a function with several results";
 
 /// Returns the metadata for a branch with this hint.
 fn weights(hint: Option<bool>) -> &'static str {

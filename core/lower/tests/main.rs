@@ -12,6 +12,11 @@ fn what_is_not_lowered_is_named() {
     assert!(reference.starts_with("`RefNull` in function 1, at offset 0x"), "{reference}");
     let results = error_of("(module (func (result i32 i32) i32.const 1 i32.const 2))");
     assert!(results.contains("several results"), "{results}");
+    // Also if no function of the type is in the table.
+    let indirect = error_of(
+        "(module (type $t (func (result i32 i32))) (table 1 funcref) (func (drop (drop (call_indirect (type $t) (i32.const 0))))))",
+    );
+    assert!(indirect.contains("several results"), "{indirect}");
     let float = error_of(r#"(module (import "weir" "f" (func (param f64))))"#);
     assert!(float.contains("six integers"), "{float}");
 }

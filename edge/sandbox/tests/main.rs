@@ -2,6 +2,7 @@
 
 mod copying;
 mod crypto;
+mod differential;
 mod hostile;
 mod keeping;
 mod modules;

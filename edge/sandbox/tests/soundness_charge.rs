@@ -38,7 +38,7 @@ impl Runner {
         let shown = Shown::new();
         let mut config = Config::new();
         config
-            .with_host_memory(Arc::new(Creator { shown: shown.clone(), most: 1 << 20 }))
+            .with_host_memory(Arc::new(Creator { shown: Some(shown.clone()), most: 1 << 20 }))
             .memory_reservation(RESERVED as u64)
             .memory_guard_size(GUARD as u64)
             .memory_may_move(false)

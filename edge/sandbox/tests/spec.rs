@@ -8,7 +8,7 @@
 //! Some of the modules also run in verified code of LLVM, before and after rewriting; with `WEIR_TEST_BACK_END=llvm` all do
 //! that can be lowered.
 
-use crate::oracle::llvm::{LlvmInstance, LlvmModule, Meter, kind};
+use crate::oracle::llvm::{LlvmInstance, LlvmModule, kind};
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use crate::suite::adapters::{Adapters, with_adapters};
 use crate::suite::{self, as_module_of_weir, matches, value};
@@ -97,23 +97,10 @@ struct Llvm {
     in_wasmtime: Instance,
 }
 
-/// The meter never ends a call.
-struct Unlimited;
-
-impl Meter for Unlimited {
-    fn granted(&self) -> i64 {
-        PLENTY
-    }
-
-    fn is_limited(&self) -> bool {
-        false
-    }
-}
-
 impl Llvm {
     fn call(&mut self, name: &str, arguments: &[Val]) -> Option<Outcome> {
         self.refuel();
-        let outcome = self.instance.call(&mut self.store, name, arguments, &Unlimited)?;
+        let outcome = self.instance.call(&mut self.store, name, arguments, Some(PLENTY))?;
         Some(outcome.map_err(Failure::in_llvm))
     }
 
@@ -210,7 +197,10 @@ impl Runner {
     fn new() -> Self {
         let mut config = Config::new();
         config
-            .with_host_memory(Arc::new(Creator { shown: Shown::new(), most: weir_abi::PRIVATE_MAX as usize }))
+            .with_host_memory(Arc::new(Creator {
+                shown: Some(Shown::new()),
+                most: weir_abi::PRIVATE_MAX as usize,
+            }))
             .memory_reservation(RESERVED as u64)
             .memory_guard_size(GUARD as u64)
             .memory_may_move(false)
@@ -294,7 +284,7 @@ impl Runner {
         let in_wasmtime = self.linker.instantiate(&mut store, &module_in_wasmtime).unwrap();
         let mut instance = LlvmInstance::new(module, &mut store, &in_wasmtime);
         instance.set("weir_fuel", &Val::I64(PLENTY));
-        if let Some(started) = instance.enter(&mut store, "weir_enter_begin", &Unlimited) {
+        if let Some(started) = instance.enter(&mut store, "weir_enter_begin", Some(PLENTY)) {
             started.unwrap();
         }
         self.tally.in_llvm[which] += 1;

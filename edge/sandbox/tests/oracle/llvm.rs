@@ -31,6 +31,11 @@ impl LlvmModule {
             Self { lowered, functions, code: Arc::new(code), adapters: adapters.clone() }
         }))
     }
+
+    /// The indices of the mutable globals.
+    pub fn mutable_globals(&self) -> Vec<u32> {
+        self.lowered.globals.keys().copied().collect()
+    }
 }
 
 /// An instance in machine code.
@@ -41,19 +46,12 @@ pub struct LlvmInstance {
     memory: Memory,
 }
 
-/// The host functions of the meter, with the same results as in wasmtime.
-pub trait Meter {
-    /// The fuel that `suspend` returns.
-    fn granted(&self) -> i64;
-    /// Whether `limit` ends the call.
-    fn is_limited(&self) -> bool;
-}
-
 struct Host<'a, T: 'static> {
     store: &'a mut Store<T>,
     memory: Memory,
     lowered: &'a Lowered,
-    meter: &'a dyn Meter,
+    /// The fuel that the meter's host functions grant; `None` if they end the call.
+    granted: Option<i64>,
     /// The trap of a host function.
     trap: &'static str,
 }
@@ -65,12 +63,13 @@ impl<T: 'static> HostCalls for Host<'_, T> {
         let [start, other, len] = [a as usize, b as usize, c as usize];
         let guest = match self.lowered.thunks[thunk as usize] {
             Thunk::Import(index) => match self.lowered.imports[index as usize].1.as_str() {
-                "limit" if self.meter.is_limited() => {
+                "limit" | "suspend" => {
                     self.trap = LIMIT;
-                    return HostAnswer::Abort;
+                    return match self.granted {
+                        Some(fuel) => HostAnswer::Value(fuel.cast_unsigned()),
+                        None => HostAnswer::Abort,
+                    };
                 }
-                "limit" => return HostAnswer::Value(0),
-                "suspend" => return HostAnswer::Value(self.meter.granted().cast_unsigned()),
                 other => panic!("`{other}` is called"),
             },
             Thunk::Guest(guest) => guest,
@@ -193,12 +192,12 @@ impl LlvmInstance {
         &mut self,
         store: &mut Store<T>,
         export: &str,
-        meter: &dyn Meter,
+        granted: Option<i64>,
     ) -> Option<Result<(), String>> {
         let lowered = &self.module.lowered;
         let function = *lowered.exports.get(export)?;
         let function = self.module.functions[(function - lowered.imported) as usize];
-        let mut host = Host { store, memory: self.memory, lowered, meter, trap: "" };
+        let mut host = Host { store, memory: self.memory, lowered, granted, trap: "" };
         let exit = self.sandbox.call(function, &[], &mut host);
         let trap = match exit {
             NativeExit::Returned(_) => return Some(Ok(())),
@@ -222,13 +221,13 @@ impl LlvmInstance {
         store: &mut Store<T>,
         name: &str,
         arguments: &[Val],
-        meter: &dyn Meter,
+        granted: Option<i64>,
     ) -> Option<Result<Vec<Val>, String>> {
         let ty = self.module.adapters.get(name)?.clone();
         for (index, (argument, ty)) in (1..).zip(arguments.iter().zip(ty.params())) {
             self.set(&value_name(index, *ty), argument);
         }
-        let called = self.enter(store, &adapter_name(name), meter)?;
+        let called = self.enter(store, &adapter_name(name), granted)?;
         let mut result = |ty: &ValType| self.get(&value_name(0, *ty), *ty).expect("it has this type");
         Some(called.map(|()| ty.results().iter().map(&mut result).collect()))
     }

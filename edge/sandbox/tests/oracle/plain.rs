@@ -86,7 +86,7 @@ impl Plain {
         }
         config
             .consume_fuel(true)
-            .with_host_memory(Arc::new(Creator { shown: shown.clone(), most: MEMORY }))
+            .with_host_memory(Arc::new(Creator { shown: Some(shown.clone()), most: MEMORY }))
             .memory_reservation(RESERVED as u64)
             .memory_guard_size(GUARD as u64)
             .memory_may_move(false)

@@ -47,9 +47,9 @@ fn memfd(len: usize) -> File {
     file
 }
 
-/// Creates memories that map packets and descriptors.
+/// Creates memories that map packets, descriptors, a table and the poll page, or nothing.
 pub struct Creator {
-    pub shown: Shown,
+    pub shown: Option<Shown>,
     /// The most private memory, in bytes.
     pub most: usize,
 }
@@ -68,7 +68,7 @@ unsafe impl MemoryCreator for Creator {
         if reserved != Some(RESERVED) || guard != GUARD {
             return Err(format!("asked for {reserved:?} bytes and a guard of {guard}"));
         }
-        Ok(Box::new(Space::new(minimum, self.most, &self.shown).map_err(|error| error.to_string())?))
+        Ok(Box::new(Space::new(minimum, self.most, self.shown.as_ref()).map_err(|error| error.to_string())?))
     }
 }
 
@@ -84,7 +84,7 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    fn new(minimum: usize, most: usize, shown: &Shown) -> io::Result<Self> {
+    fn new(minimum: usize, most: usize, shown: Option<&Shown>) -> io::Result<Self> {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -102,6 +102,7 @@ impl Space {
         let base = base.cast::<u8>().wrapping_add(BELOW);
         let mut space = Self { base, size: 0, most };
         space.enlarge(minimum)?;
+        let Some(shown) = shown else { return Ok(space) };
         // SAFETY: inside the reservation, above the private memory and below the packets.
         if unsafe { libc::mprotect(space.base.add(POLL_PAGE as usize).cast(), POLL, libc::PROT_READ) } != 0 {
             return Err(io::Error::last_os_error());
