@@ -4,4 +4,5 @@
 
 mod calls;
 mod compile;
+mod sabotage;
 mod support;
