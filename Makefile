@@ -8,7 +8,7 @@ TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build modules run test test-llvm test-differential test-traces lint bench figures fuzz sample man completions clean
+.PHONY: help setup setup-tests build modules run test test-llvm test-traces lint bench figures fuzz sample man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -50,9 +50,6 @@ test-llvm: setup-tests ## the tests of the sandbox again, with modules in verifi
 	WEIR_TEST_BACK_END=llvm RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} \
 		cargo test --release --locked -p weir-sandbox --test sandbox
 
-test-differential: setup-tests ## both back ends against an interpreter, with arbitrary modules for SECONDS (60)
-	WEIR_SECONDS=$(SECONDS) cargo test --release --locked -p weir-sandbox --test sandbox differential:: -- --nocapture
-
 test-traces: setup-tests ## weir against tshark, tcpdump and others on all captures of ../shared/traces (minutes)
 	WEIR_TRACES=all RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} \
 		cargo test --release --locked -p weir --test weir traces
@@ -68,8 +65,10 @@ figures: setup-tests build ## the experiments of the papers, into docs/figures (
 	cargo build --release --locked -p weir-lab --bin weir-lab
 	$(SUDO) target/release/weir-lab all --into docs/figures
 
-fuzz: setup ## every fuzz target for SECONDS each (60); needs a nightly compiler
+fuzz: setup ## every fuzz target for SECONDS each (60), both back ends against an interpreter, and all flipped bits (half an hour); needs a nightly compiler
 	lab/fuzz $(SECONDS)
+	WEIR_SECONDS=$(SECONDS) cargo test --release --locked -p weir-sandbox --test sandbox differential:: -- --nocapture
+	WEIR_FLIPS=all cargo test --release --locked -p weir-native --test native flips:: -- --nocapture
 
 sample: ## record the sample capture again (root, or sudo; Linux)
 	$(SUDO) lab/sample/record.py

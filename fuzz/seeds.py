@@ -422,6 +422,19 @@ def stream_inputs():
     yield "many", steps(200, 32)
 
 
+def object_inputs():
+    """Changes of object files, each a position of three bytes and the new byte; and images, behind a byte of 64 or more."""
+    def changes(which, *changed):
+        return bytes([which]) + b"".join(struct.pack("<I", at)[:3] + bytes([byte]) for at, byte in changed)
+
+    yield "unchanged", changes(0)
+    yield "code", changes(0, (0x80, 0x90), (0x101, 0xcc))
+    yield "header", changes(1, (18, 183))
+    yield "several", changes(1, *((at, at % 251) for at in range(0x40, 0x4000, 0x333)))
+    # add rax, gs:[rdi]; ret; padding; and a second function that calls the first one.
+    yield "image", bytes([128]) + bytes.fromhex("89ff6548030731c0c3cccccccccccccc") + bytes.fromhex("50e8eaffffff59c3")
+
+
 def main():
     targets = {
         "capture": capture_inputs(),
@@ -430,6 +443,7 @@ def main():
         "credential": credential_inputs(),
         "filter": filter_inputs(),
         "handshake": handshake_inputs(),
+        "object": object_inputs(),
         "parser": parser_inputs(),
         "search": search_inputs(),
         "stream": stream_inputs(),

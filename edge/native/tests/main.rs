@@ -4,5 +4,6 @@
 
 mod calls;
 mod compile;
+mod flips;
 mod sabotage;
 mod support;

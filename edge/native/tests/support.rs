@@ -14,7 +14,8 @@ const SPACE: usize = (4 << 30) + GUARD as usize;
 pub struct Space(*mut u8);
 
 impl Space {
-    fn new(bytes: usize) -> Self {
+    /// Reserves the addresses, with a memory of so many bytes.
+    pub fn new(bytes: usize) -> Self {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let mapping = unsafe {
             libc::mmap(
@@ -31,6 +32,17 @@ impl Space {
         // SAFETY: a part of the new mapping.
         assert_eq!(unsafe { libc::mprotect(base.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) }, 0);
         Self(base)
+    }
+
+    /// The beginning of the memory.
+    pub fn base(&self) -> *mut u8 {
+        self.0
+    }
+
+    /// Whether an address is in the memory, below it or behind it, where nothing else is.
+    pub fn contains(&self, address: usize) -> bool {
+        let base = self.0.addr();
+        (base - BELOW..base + SPACE).contains(&address)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Modules in verified code of LLVM, beside the same modules in Cranelift's code. All other tests of this program run in LLVM's
 //! code, too, with `WEIR_TEST_BACK_END=llvm`.
 
+use crate::oracle::compile::clang;
 use crate::support::{MANIFEST, Packets, all, bytes, values, wat};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -359,4 +360,25 @@ fn a_module_that_cannot_be_lowered_runs_in_cranelifts_code() {
     let why = module.why_not_llvm().unwrap();
     assert!(why.starts_with("`RefNull` in function"), "{why}");
     assert_eq!(Instance::start(&engine, &module).unwrap().run(BatchInput { mask: 0b11, ..all() }), 0b11);
+}
+
+/// Writes the objects that edge/native tests, if the environment says so.
+#[test]
+fn prebuilt_objects_are_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../native/tests/objects");
+    let is_written = std::env::var("WEIR_WRITE").is_ok_and(|write| write == "1");
+    for name in ["rtt", "http"] {
+        let (wasm, object) = (folder.join(format!("{name}.wasm")), folder.join(format!("{name}.o")));
+        if is_written {
+            let shipped = format!("{}/../../guest/modules/{name}/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
+            let admitted = Admitted::admit(std::fs::read(shipped).unwrap(), &[]).unwrap();
+            let engine = Engine::new(EngineOptions::default(), None).unwrap();
+            let rewritten = engine.rewritten(&admitted).unwrap();
+            let lowered = weir_lower::lower(&rewritten).unwrap();
+            let Some(code) = clang(&lowered.ir) else { panic!("clang 19 is needed") };
+            std::fs::write(&wasm, rewritten).unwrap();
+            std::fs::write(&object, code).unwrap();
+        }
+        assert!(wasm.exists() && object.exists(), "{name}");
+    }
 }

@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each user of the oracle uses a part")]
 
 #[path = "../../../native/tests/compile.rs"]
-mod compile;
+pub mod compile;
 pub mod exact;
 #[path = "../../../../core/bounds/tests/generate/mod.rs"]
 pub mod generate;
