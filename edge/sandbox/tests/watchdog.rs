@@ -1,20 +1,27 @@
 //! The last line of defence: endless calls of modules treated as proved, so that nothing is checked in them.
 
 use crate::support::*;
+use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;
 use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
 use weir_sandbox::{
-    BatchInput, CheckMode, During, EXIT_STUCK, Engine, EngineOptions, FaultKind, Instance, thread_time,
+    BatchInput, CheckMode, During, EXIT_STUCK, Engine, EngineOptions, FaultKind, Instance, LlvmUse,
+    thread_time,
 };
 use weir_units::{Nanos, Timestamp};
 
 /// Treats every module as proved. A call may take a hundred milliseconds: ten times this limit.
 fn engine() -> Engine {
+    engine_with(options().llvm)
+}
+
+fn engine_with(llvm: LlvmUse) -> Engine {
     let options = EngineOptions {
         check_mode: CheckMode::As(Tier::Proved),
         call_limit: Duration::from_millis(10),
-        ..options()
+        llvm,
+        ..EngineOptions::default()
     };
     Engine::new(options, None).unwrap()
 }
@@ -151,7 +158,8 @@ fn a_call_that_ends_within_the_grace_is_left_alone() {
     // Longer than the limit, but the profile grants it.
     let engine = engine();
     let text = endless_at_20(
-        "(loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 300000000))))",
+        "(loop $l (i32.store (i32.const 200) (local.get $n))
+            (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 300000000))))",
     );
     let granted = Profile { packet: Nanos(1_000_000_000), ..profile() };
     let mut instance = start(&engine, &text, MANIFEST, granted);
@@ -189,22 +197,39 @@ fn a_signal_not_sent_for_this_call_changes_nothing() {
     assert_eq!(instance.counters().faults, 0);
 }
 
-/// In a process of its own, because it does not return: all time goes into bulk operations, which cannot be
-/// interrupted.
-#[test]
-#[ignore = "started by the_process_ends_if_a_call_cannot_be_interrupted"]
-fn endless_bulk_operations_end_their_process() {
-    let engine = engine();
+/// A call whose time goes into bulk operations.
+fn run_endless_bulk_operations(engine: &Engine) -> Instance {
     let text = wat(&at_packet(
         20,
         "(loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 0x3000000)) (br $l))",
     ))
     .replace("(memory (export \"memory\") 1)", "(memory (export \"memory\") 769)");
     let manifest = MANIFEST.replace("2 MiB", "64 MiB");
-    let mut instance = start(&engine, &text, &manifest, profile());
+    let mut instance = start(engine, &text, &manifest, profile());
     instance.set_first_packet(1_000);
     instance.run(BatchInput { first: 128, ..all() });
+    instance
+}
+
+/// In a process of its own, because it does not return: in Cranelift's code bulk operations cannot be interrupted.
+#[test]
+#[ignore = "started by the_process_ends_if_a_call_cannot_be_interrupted"]
+fn endless_bulk_operations_end_their_process() {
+    let instance = run_endless_bulk_operations(&engine_with(LlvmUse::Never));
     panic!("it came back: {:?}", instance.incidents());
+}
+
+#[test]
+fn endless_bulk_operations_are_interrupted_in_code_of_llvm() {
+    let engine = engine_with(LlvmUse::AtLoad);
+    if let Some(why) = engine.why_not_llvm() {
+        _ = writeln!(std::io::stderr(), "SKIPPED: no verified code of LLVM here: {why}");
+        return;
+    }
+    let instance = run_endless_bulk_operations(&engine);
+    let incidents: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
+    assert_eq!(incidents, [(FaultKind::TimeOverrun, During::Packet(148))]);
+    assert!(instance.has_ended());
 }
 
 /// A signal that arrives between two bulk operations interrupts the call after all, which is as good an end. It is

@@ -11,6 +11,7 @@ use crate::run::slice::RemainingFuel;
 use crate::run::streams::next_event;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wasmtime::{AsContextMut, Instance, Memory, Store, Val};
 use weir_admission::STACK_MAX;
 use weir_lower::{GuestThunk, TrapCode};
@@ -196,6 +197,10 @@ struct HostOutcome {
 impl HostCalls for Host<'_> {
     fn call(&mut self, thunk: u32, registers: &[u64; 6], globals: NativeGlobals<'_>) -> HostAnswer {
         let result = match self.thunks.get(thunk as usize) {
+            // A call that consists of host calls is rarely in the module's code when the watchdog interrupts it, so it ends here.
+            _ if self.store.data().must_interrupt.load(Ordering::Relaxed) => {
+                Err(FaultKind::TimeOverrun.into())
+            }
             Some(HostThunk::Host(function)) => {
                 call_one(*function, self.store.data_mut(), registers).map_err(wasmtime::Error::from)
             }
