@@ -38,7 +38,7 @@ pub use manifest::{
     TickPeriod,
 };
 pub use parameter::{ModuleParameter, ParameterType, ParameterValue, Prefix, ValueError};
-pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
+pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError, VerifiedUse};
 pub use semantic::{SEMANTICS, Semantic, SemanticKind};
 pub use stream::{DeclaredStream, FieldValue, StreamField};
 pub use table::{DeclaredTable, TableAccess};

@@ -21,6 +21,8 @@ const WASM_PAGE: u64 = 65_536;
 /// module whose calls end in reasonable time may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
+    /// The code in which modules may run.
+    pub verified: VerifiedUse,
     /// The tiers in which modules may run. A module runs in the cheapest of these tiers that its bounds allow.
     pub tiers: Vec<Tier>,
     /// The time for one packet, without the part for its length.
@@ -70,9 +72,32 @@ pub struct Profile {
     pub strikes: u32,
 }
 
+/// The use of machine code of LLVM, which is verified before it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifiedUse {
+    /// A module runs in verified code once there is such code, and in code of Cranelift, which is trusted, until then.
+    #[default]
+    WherePossible,
+    /// A module runs in verified code alone. It waits for this code, and is refused if there is none.
+    Only,
+}
+
+impl VerifiedUse {
+    const ALL: [Self; 2] = [Self::WherePossible, Self::Only];
+
+    /// Returns the value of the profile's key.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WherePossible => "where-possible",
+            Self::Only => "only",
+        }
+    }
+}
+
 impl Default for Profile {
     fn default() -> Self {
         Self {
+            verified: VerifiedUse::default(),
             tiers: Tier::ALL.to_vec(),
             packet: Nanos::MILLISECOND,
             per_byte: Nanos(100),
@@ -162,6 +187,7 @@ fn suggestion(similar: &Option<&'static str>) -> String {
 
 /// A key of a profile: the type and range of its value, and the field that it sets.
 enum Key {
+    Verified,
     Tiers,
     Imports,
     Time { min: u64, field: fn(&mut Profile) -> &mut Nanos },
@@ -184,6 +210,7 @@ const fn count(min: u64, max: u64, field: fn(&mut Profile) -> &mut u32) -> Key {
 /// All keys, in the order in which they are documented.
 const KEYS: &[(&str, Key)] = &[
     ("tiers", Key::Tiers),
+    ("verified", Key::Verified),
     ("packet", time(1, |it| &mut it.packet)),
     ("per-byte", time(0, |it| &mut it.per_byte)),
     ("tick", time(1, |it| &mut it.tick)),
@@ -215,6 +242,9 @@ const KEYS: &[(&str, Key)] = &[
 /// Keys with another spelling in an earlier version: the earlier and the present spelling.
 const RENAMED: &[(&str, &str)] = &[("piece", "check-interval")];
 
+/// The legal values of the key `verified`.
+const VERIFIED_WANTED: &str = "\"where-possible\" or \"only\"";
+
 impl Key {
     /// Reads a value into the profile.
     ///
@@ -228,6 +258,11 @@ impl Key {
                 profile.tiers = list(value, tier).filter(|tiers| !tiers.is_empty()).ok_or(wanted)?;
                 profile.tiers.sort_unstable();
                 profile.tiers.dedup();
+            }
+            Self::Verified => {
+                let DeValue::String(given) = value else { return Err(VERIFIED_WANTED.to_owned()) };
+                let known = VerifiedUse::ALL.into_iter().find(|known| known.name() == given);
+                profile.verified = known.ok_or(VERIFIED_WANTED)?;
             }
             Self::Imports => {
                 let names = || HOST_FUNCTIONS.iter().map(|known| known.name);
@@ -266,6 +301,7 @@ impl Key {
         };
         match self {
             Self::Tiers => quoted(&mut profile.tiers.iter().map(|tier| tier.name())),
+            Self::Verified => format!("\"{}\"", profile.verified.name()),
             Self::Imports => quoted(&mut profile.imports.iter().copied()),
             Self::Time { field, .. } => format!("\"{}ns\"", field(profile).0),
             Self::Amount { field, .. } => format!("\"{}\"", field(profile).0),
@@ -406,6 +442,7 @@ mod tests {
     #[test]
     fn a_written_profile_is_read_again() {
         let odd = Profile {
+            verified: VerifiedUse::Only,
             tiers: vec![Tier::Metered],
             packet: Nanos(1_234_567),
             per_byte: Nanos(3),
@@ -456,7 +493,7 @@ mod tests {
             ("memory-max = '1 MiB'", "line 1: a profile has no key `memory-max`; did you mean `memory`?"),
             (
                 "[cpu]\npacket = '1us'",
-                "line 1: a profile has no key `cpu`; there is `tiers`, `packet`, `per-byte`",
+                "line 1: a profile has no key `cpu`; there is `tiers`, `verified`, `packet`, `per-byte`",
             ),
             ("\"a\\u001b[2J\" = 1", "a profile has no key `a\\u{1b}[2J`"),
             ("packet = 20", "line 1: `packet` must be a duration from 1 ns to 3600 s, such as \"20us\""),
@@ -481,6 +518,8 @@ mod tests {
                 "tiers = []",
                 "line 1: `tiers` must be a list of at least one of \"proved\", \"supervised\" and \"metered\"",
             ),
+            ("verified = 'always'", "line 1: `verified` must be \"where-possible\" or \"only\""),
+            ("verified = true", "line 1: `verified` must be \"where-possible\" or \"only\""),
             ("tiers = 'proved'", "line 1: `tiers` must be a list"),
             ("tiers = ['trusted']", "line 1: `tiers` must be a list"),
             ("imports = ['emit', 'open']", "line 1: `imports` must be a list of some of \"emit\", \"patch\""),

@@ -1,6 +1,6 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
-use crate::engine::{Engine, LoadedModule};
+use crate::engine::{Engine, LoadError, LoadedModule};
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
 use std::fmt;
@@ -27,6 +27,9 @@ impl fmt::Display for BackEnd {
 
 /// The reason why a machine cannot run verified code.
 const UNSUPPORTED: &str = "this machine is not x86-64 with the instructions FSGSBASE";
+
+/// The reason why an engine has no verified code if it must not use LLVM.
+const NEVER: &str = "it runs without LLVM";
 
 /// An engine's use of LLVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +117,7 @@ impl Engine {
     pub(crate) fn native_slot(&self, rewritten: &[u8], budget: &mut dyn ProcessorBudget) -> NativeSlot {
         let slot = NativeSlot::default();
         let code = match self.options().llvm {
-            LlvmUse::Never => Some(Err("it runs without LLVM".to_owned())),
+            LlvmUse::Never => Some(Err(NEVER.to_owned())),
             LlvmUse::Later => self.native_code(rewritten, false, budget),
             LlvmUse::AtLoad => self.native_code(rewritten, true, budget),
         };
@@ -122,6 +125,25 @@ impl Engine {
             slot.fill(code);
         }
         slot
+    }
+
+    /// Returns a slot with the verified code of a rewritten module, which is compiled now if it is not in the cache.
+    ///
+    /// # Errors
+    /// [`LoadError::NotVerified`] if there is no such code; [`LoadError::Compile`] if the budget has ended the compilation.
+    pub(crate) fn verified_code(
+        &self,
+        rewritten: &[u8],
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<NativeSlot, LoadError> {
+        if self.options().llvm == LlvmUse::Never {
+            return Err(LoadError::NotVerified(NEVER.to_owned()));
+        }
+        match self.native_code(rewritten, true, budget) {
+            None => Err(LoadError::Compile(CompileError::Preempted)),
+            Some(Err(why)) => Err(LoadError::NotVerified(why)),
+            Some(code) => Ok(NativeSlot::filled(code)),
+        }
     }
 
     /// Returns the verified code of a rewritten module, from an object file in the cache or from the compiler, or the reason

@@ -7,6 +7,7 @@ use crate::load::clang::{self, LlvmCompiler};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks, RewriteTask};
+use crate::load::stub;
 use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
 use crate::run::interrupt::CodeMap;
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
-use weir_admission::{Admitted, STACK_MAX, Tier};
+use weir_admission::{Admitted, STACK_MAX, Tier, VerifiedUse};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
 use weir_os::ProcessorBudget;
@@ -127,6 +128,11 @@ pub enum LoadError {
     /// The module cannot be rewritten or compiled.
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
+    /// The profile allows verified code alone, and there is none of this module.
+    #[error(
+        "the profile demands verified machine code (`verified = \"only\"`), and the module has none: {0}"
+    )]
+    NotVerified(String),
     /// The session lacks the memory that the module starts with.
     #[error("the module starts with {wanted} of memory, and its session has {left} left", wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted]))]
     Memory {
@@ -284,6 +290,17 @@ impl Engine {
         let (bytes, indices) =
             rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let runtime = self.runtime(admitted)?;
+        if admitted.profile().verified == VerifiedUse::Only {
+            let module_error = |error| LoadError::Compile(CompileError::Module(error));
+            let native = self.verified_code(&bytes, budget)?;
+            // wasmtime makes the memory and the tables, and executes no function. This process compiles the empty functions
+            // itself, so that no code of the compiler's process has to be trusted.
+            let code = runtime
+                .wasm
+                .precompile_module(&stub::without_code(&bytes).map_err(module_error)?)
+                .map_err(failed)?;
+            return Ok(CompiledModule { code, rewritten: bytes, native, checks, indices, from_cache: false });
+        }
         let key = cache_key(runtime, &bytes);
         let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = cached.is_some();
@@ -319,6 +336,11 @@ impl Engine {
         compiled: CompiledModule,
     ) -> Result<LoadedModule, LoadError> {
         let CompiledModule { code, rewritten, native, checks, indices, from_cache } = compiled;
+        if admitted.profile().verified == VerifiedUse::Only
+            && let Some(why) = native.why_none()
+        {
+            return Err(LoadError::NotVerified(why.to_owned()));
+        }
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
         // SAFETY: by this function's contract.

@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weir_admission::{Admitted, Tier};
+use weir_admission::{Admitted, CalibratedProfile, Profile, Tier, VerifiedUse};
 use weir_os::StoppableBudget;
 use weir_sandbox::{
     BackEnd, BatchInput, Cache, Call, CallFault, CallStep, CheckMode, Engine, EngineOptions, FaultKind,
-    FuelSlice, Instance, LlvmUse, LoadedModule,
+    FuelSlice, Instance, LlvmUse, LoadError, LoadedModule,
 };
 
 /// Engines of both back ends with the same checks; `None` if LLVM's code cannot be made or run here.
@@ -381,4 +381,75 @@ fn prebuilt_objects_are_written() {
         }
         assert!(wasm.exists() && object.exists(), "{name}");
     }
+}
+
+/// Admits a module under a profile that allows verified code alone.
+fn admit_verified_only(body: &str) -> Admitted {
+    let profile = Profile { verified: VerifiedUse::Only, ..Profile::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    Admitted::admit_by(bytes(&wat(body), MANIFEST), &[], &terms).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn with_verified_code_only_a_module_never_runs_in_cranelifts_code() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    // A start function, data, a table and globals of all types.
+    let body = format!(
+        r#"(data (i32.const 200) "\07") (table 2 funcref) (elem (i32.const 1) $begin)
+        (func $begin (global.set $calls (i64.add (global.get $calls) (i64.const 100)))) (start $begin) {COUNTER}"#
+    );
+    let batch = BatchInput { mask: 0b1011, ..all() };
+    let expected = {
+        let engine = Engine::new(EngineOptions::default(), None).unwrap();
+        let mut instance = start(&engine, &body, BackEnd::Cranelift);
+        instance.run(batch);
+        values(&mut instance)
+    };
+    assert_eq!(expected.len(), 3);
+    for llvm in [LlvmUse::Later, LlvmUse::AtLoad] {
+        let engine = Engine::new(EngineOptions { llvm, ..EngineOptions::default() }, None).unwrap();
+        for is_suspendable in [false, true] {
+            let admitted = admit_verified_only(&body);
+            let mut used = weir_units::Nanos(0);
+            let module = engine.load_counting(admitted, is_suspendable, &mut used).unwrap();
+            assert!(!module.waits_for_llvm() && module.back_end() == BackEnd::Llvm && used.0 > 0);
+            let mut instance = Instance::start(&engine, &module).unwrap();
+            Packets::new().map(&mut instance);
+            instance.run(batch);
+            // All functions of Cranelift's code would trap.
+            assert!(instance.incidents().is_empty(), "{:?}", instance.incidents());
+            assert_eq!(values(&mut instance), expected);
+        }
+    }
+}
+
+#[test]
+fn with_verified_code_only_a_module_without_such_code_is_refused() {
+    let refusal = |engine: &Engine, body: &str| match engine.load(admit_verified_only(body)) {
+        Err(error @ LoadError::NotVerified(_)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let never = Engine::new(EngineOptions::default(), None).unwrap();
+    let why = refusal(&never, COUNTER);
+    assert!(why.contains("verified = \"only\"") && why.ends_with("it runs without LLVM"), "{why}");
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let later = later_engine();
+    let unsupported = r#"(table 1 funcref)
+        (func (export "weir_packet") (param $d i32) (result i32) (ref.is_null (ref.null func)))"#;
+    assert!(refusal(&later, unsupported).contains("`RefNull` in function"));
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        refusal(&engine_with(folder.path(), "echo it is broken >&2; exit 3"), COUNTER)
+            .contains("it is broken")
+    );
+    assert!(refusal(&engine_with(folder.path(), "cat"), COUNTER).contains("not an object file"));
+    // A compilation that is preempted is no refusal.
+    let (mut used, must_stop) = (weir_units::Nanos(0), AtomicBool::new(true));
+    let mut budget = StoppableBudget { budget: &mut used, must_stop: &must_stop };
+    let error = later.load_counting(admit_verified_only(COUNTER), false, &mut budget).unwrap_err();
+    assert!(error.to_string().contains("preempted"), "{error}");
 }

@@ -8,4 +8,5 @@ pub(crate) mod copy;
 pub(crate) mod meter;
 pub(crate) mod native;
 pub(crate) mod rewrite;
+pub(crate) mod stub;
 pub(crate) mod writer;
