@@ -115,15 +115,19 @@ pub(crate) struct FunctionLowering<'m, 'a> {
     skipped_blocks: u32,
     /// The offset of the current instruction in the module.
     pub(crate) offset: u32,
+    /// The offsets of the accesses before which the code compares the address.
+    pub(crate) checked: &'m mut Vec<u32>,
 }
 
 impl<'m, 'a> FunctionLowering<'m, 'a> {
-    /// Lowers a function to its text, which has about `text_max` bytes at most.
+    /// Lowers a function to its text, which has about `text_max` bytes at most. Adds to `checked` the offsets of accesses
+    /// before which the code compares the address.
     pub(crate) fn lower(
         module: &'m LoweredModule<'a>,
         index: u32,
         body: &FunctionBody<'_>,
         text_max: usize,
+        checked: &'m mut Vec<u32>,
     ) -> Result<String, LowerError> {
         let ty = module.function_type(index)?;
         let mut this = Self {
@@ -140,6 +144,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             is_reachable: true,
             skipped_blocks: 0,
             offset: 0,
+            checked,
         };
         for local in body.get_locals_reader()? {
             let (count, ty) = local?;

@@ -75,6 +75,7 @@ impl FunctionLowering<'_, '_> {
         if memarg.offset > OFFSET_MAX {
             let is_outside = self.temporary(format_args!("icmp ugt i64 %v{wide}, {}", u32::MAX));
             self.trap_if(is_outside, TrapCode::OutOfBounds);
+            self.checked.push(self.offset);
             // The verifier does not follow the comparison, but the width of the address.
             let low = self.define(I32, format_args!("trunc i64 %v{wide} to i32"));
             wide = self.opaque(low);
