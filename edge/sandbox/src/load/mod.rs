@@ -7,5 +7,6 @@ pub(crate) mod compile;
 pub(crate) mod copy;
 pub(crate) mod meter;
 pub(crate) mod native;
+pub(crate) mod origin;
 pub(crate) mod rewrite;
 pub(crate) mod writer;
