@@ -21,8 +21,6 @@ pub struct ObservedInstruction {
     /// True if the analysis has a path to the instruction. False in padding, and in a function that was rejected before it
     /// was analysed to its end.
     pub is_reached: bool,
-    /// True if a jump from the same or a later place leads here: a loop begins.
-    pub is_loop_head: bool,
     /// The access through the memory operand.
     pub operand: Option<ObservedAccess>,
     /// The access to the stack of an instruction that pushes, pops, calls or returns.
@@ -50,12 +48,11 @@ impl FunctionVerifier {
         subject: FunctionSubject,
         observe: &mut impl FnMut(ObservedInstruction),
     ) {
-        let plain = |step: &Step, is_loop_head: bool| ObservedInstruction {
+        let plain = |step: &Step| ObservedInstruction {
             function,
             offset: step.offset(),
             bytes: u32::try_from(step.instruction.len()).unwrap_or(u32::MAX),
             is_reached: false,
-            is_loop_head,
             operand: None,
             stack: None,
             callee: match step.class {
@@ -66,7 +63,7 @@ impl FunctionVerifier {
             },
         };
         if !self.is_analysed {
-            self.steps.iter().for_each(|step| observe(plain(step, false)));
+            self.steps.iter().for_each(|step| observe(plain(step)));
             return;
         }
         let (mut report, mut facts) = (Report::default(), FunctionFacts::default());
@@ -78,8 +75,8 @@ impl FunctionVerifier {
             let mut visit = Visit { subject, state: &mut self.state, report: &mut report, facts: &mut facts };
             let mut is_reached = entry.is_some();
             let steps = self.steps.get(block.first as usize..block.end as usize).unwrap_or_default();
-            for (step, is_first) in steps.iter().zip([true].into_iter().chain(std::iter::repeat(false))) {
-                let mut observed = plain(step, is_first && block.is_loop_head);
+            for step in steps {
+                let mut observed = plain(step);
                 if is_reached {
                     observed.is_reached = true;
                     observed.operand = visit.operand(step);

@@ -146,7 +146,7 @@ impl Engine {
             return Err(WithoutMachineCode::Machine(UNSUPPORTED.to_owned()));
         }
         let clang = self.clang().map_err(|why| WithoutMachineCode::Machine(why.clone()))?;
-        let names = FunctionNames { indices, origins: module.origins() };
+        let names = FunctionNames { indices, origins: module.origins(), copy_function: module.copy_function };
         let lowered = weir_lower::lower(&module.bytes).map_err(|error| names.unsupported(error))?;
         let thunks = host_thunks(&lowered).map_err(|part| WithoutMachineCode::Unsupported {
             part: part.to_owned(),
@@ -166,6 +166,7 @@ struct FunctionNames {
     indices: FunctionIndices,
     /// The origins of the code by offset in the rewritten module.
     origins: Vec<(u32, Option<u32>)>,
+    copy_function: Option<u32>,
 }
 
 impl FunctionNames {
@@ -179,6 +180,9 @@ impl FunctionNames {
         if self.indices.is_original(index) {
             return ModuleFunction::Own(self.indices.original_index(index));
         }
+        if self.copy_function == Some(index) {
+            return ModuleFunction::Loader("copy of memory".to_owned());
+        }
         let exports = lowered.into_iter().flat_map(|lowered| &lowered.exports);
         let exported = exports.filter(|(_, function)| **function == index).map(|(name, _)| name.as_str());
         let purpose = exported.into_iter().find_map(|name| match name {
@@ -189,7 +193,7 @@ impl FunctionNames {
                 Some(format!("entry of {}", entry.name))
             }
         });
-        ModuleFunction::Loader(purpose.unwrap_or_else(|| "helper function".to_owned()))
+        ModuleFunction::Loader(purpose.unwrap_or_else(|| "call of a host function".to_owned()))
     }
 
     fn unsupported(&self, error: LowerError) -> WithoutMachineCode {

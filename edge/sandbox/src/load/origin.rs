@@ -7,6 +7,8 @@ pub(crate) struct RewrittenModule {
     pub(crate) bytes: Vec<u8>,
     /// The origins of each of the module's own functions, in their order. The loader's functions come after them.
     pub(crate) origins: Vec<FunctionOrigins>,
+    /// The index of the function that replaces `memory.copy`, if the module uses it.
+    pub(crate) copy_function: Option<u32>,
 }
 
 /// The origins of one function's code, by rising offset in its body. Each is the offset of an instruction in the module

@@ -179,7 +179,8 @@ pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<RewrittenModule, Error<I
         module.section(&data);
     }
     module.section(&pass.names()?);
-    Ok(RewrittenModule { bytes: module.finish(), origins: pass.origins })
+    let copy_function = task.plan.has_memory_copy.then(|| pass.copy_function());
+    Ok(RewrittenModule { bytes: module.finish(), origins: pass.origins, copy_function })
 }
 
 /// The state of the rewriting pass.

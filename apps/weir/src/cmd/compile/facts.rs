@@ -1,6 +1,7 @@
 //! The facts about a compiled module, for all forms of the output.
 
 use super::CompileCommandError;
+use super::charges::mark_charges;
 use super::loops::{MachineLoop, SourceLoops};
 use super::reason::{PlaceKind, Purpose, ReasonedInstruction};
 use iced_x86::{Decoder, DecoderOptions};
@@ -81,7 +82,7 @@ impl<'a> CompiledModuleFacts<'a> {
             let count = rest.partition_point(|instruction| instruction.facts.function <= index);
             let (own, later) = rest.split_at(count);
             rest = later;
-            let instructions: Vec<ReasonedInstruction<'a>> = own
+            let mut instructions: Vec<ReasonedInstruction<'a>> = own
                 .iter()
                 .map(|explained| {
                     let start = explained.facts.offset as usize;
@@ -94,6 +95,7 @@ impl<'a> CompiledModuleFacts<'a> {
                     })
                 })
                 .collect();
+            mark_charges(&mut instructions, code);
             let mut accesses = BTreeMap::new();
             for kind in instructions.iter().filter_map(|instruction| instruction.kind) {
                 *accesses.entry(kind).or_insert(0) += 1;

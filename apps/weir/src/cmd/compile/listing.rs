@@ -6,7 +6,7 @@ use super::reason::{Purpose, ReasonedInstruction};
 use super::summary::count;
 use crate::cmd::check::paint::{Paint, TextStyle, plain_line, wrapped};
 use crate::cmd::check::source::{SourceText, Sources};
-use iced_x86::{Formatter, Instruction, IntelFormatter, Mnemonic};
+use iced_x86::{Formatter, Instruction, IntelFormatter, Mnemonic, Register};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_bounds::SourceLine;
@@ -52,8 +52,8 @@ impl<'a> SourceLines<'a> {
             (None, CodeOrigin::Module(offset)) => {
                 [format!("{offset:#x}"), self.text.get(&offset).cloned().unwrap_or_default()]
             }
-            (None, CodeOrigin::Loader) => ["weir".to_owned(), "code that the loader adds".to_owned()],
-            (None, CodeOrigin::Unknown) => ["-".to_owned(), "no source position".to_owned()],
+            (None, CodeOrigin::Loader) => ["(added by weir)".to_owned(), String::new()],
+            (None, CodeOrigin::Unknown) => ["(no source position)".to_owned(), String::new()],
         }
     }
 }
@@ -84,13 +84,11 @@ fn print_function(
 ) -> io::Result<()> {
     writeln!(out, "\n{}: {}", paint.paint(TextStyle::Strong, &function.name), heading(function))?;
     let mut last = None;
-    // Padding at the end is not code.
-    let shown = function
-        .instructions
-        .iter()
-        .rposition(|instruction| instruction.decoded.mnemonic() != Mnemonic::Int3)
-        .map_or(0, |last| last + 1);
-    for instruction in function.instructions.iter().take(shown) {
+    let is_padding = |instruction: &&ReasonedInstruction<'_>| {
+        let is_empty = matches!(instruction.decoded.mnemonic(), Mnemonic::Int3 | Mnemonic::Nop);
+        is_empty && !instruction.explained.facts.is_reached && instruction.broken.is_none()
+    };
+    for instruction in function.instructions.iter().filter(|instruction| !is_padding(instruction)) {
         let at = instruction.explained.facts.offset;
         let origin = instruction.explained.origin;
         let line = facts.line(origin);
@@ -144,7 +142,7 @@ fn heading(function: &CompiledFunctionFacts<'_>) -> String {
 /// Returns the text at the first instruction of a loop.
 fn loop_text(found: &MachineLoop<'_>) -> String {
     match found.bound {
-        None => format!("loop up to {:x}", found.end),
+        None => format!("loop; the last jump back is at {:x}", found.end),
         Some(bound) => {
             let trips = if bound.trips.is_bounded() {
                 format!("at most {} iterations", bound.trips)
@@ -155,7 +153,7 @@ fn loop_text(found: &MachineLoop<'_>) -> String {
                 Some(SourceLine { file, line }) => format!("{file}:{line}"),
                 None => format!("{:#x}", bound.place.offset),
             };
-            format!("loop up to {:x}; the loop at {place} has {trips}", found.end)
+            format!("loop; the last jump back is at {:x}; the loop at {place} has {trips}", found.end)
         }
     }
 }
@@ -212,6 +210,7 @@ pub(super) fn formatter() -> IntelFormatter {
     options.set_space_between_memory_add_operators(true);
     options.set_rip_relative_addresses(true);
     options.set_small_hex_numbers_in_decimal(true);
+    options.set_signed_immediate_operands(true);
     formatter
 }
 
@@ -226,6 +225,14 @@ pub(super) fn text(
         None => {
             let mut text = String::new();
             formatter.format(instruction, &mut text);
+            // An address without a register is shown as a number below 2^64 otherwise.
+            let displacement = instruction.memory_displacement64();
+            let is_absolute =
+                instruction.memory_base() == Register::None && instruction.memory_index() == Register::None;
+            if is_absolute && displacement.cast_signed() < 0 {
+                let magnitude = displacement.cast_signed().unsigned_abs();
+                text = text.replace(&format!("[{displacement:#x}]"), &format!("[-{magnitude}]"));
+            }
             text
         }
     }

@@ -3,8 +3,8 @@
 //! A bound is attributed by position: to a machine loop belongs the innermost loop of the module that contains the origins of all
 //! its instructions. A machine loop without such a loop, or around another one with the same, gets no bound.
 
+use super::flow::natural_loops;
 use super::reason::ReasonedInstruction;
-use iced_x86::FlowControl;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wasmparser::Operator;
@@ -73,52 +73,33 @@ impl<'a> SourceLoops<'a> {
         function: &ModuleFunction,
         instructions: &[ReasonedInstruction<'_>],
     ) -> Vec<MachineLoop<'a>> {
-        let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
-        for instruction in instructions {
-            let decoded = &instruction.decoded;
-            let jumps = matches!(
-                decoded.flow_control(),
-                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-            );
-            let at = instruction.explained.facts.offset;
-            if let Some(head) = u32::try_from(decoded.near_branch_target())
-                .ok()
-                .filter(|head| jumps && *head <= at && instruction.explained.facts.is_reached)
-            {
-                let end = ends.entry(head).or_insert(at);
-                *end = at.max(*end);
-            }
-        }
-        let mut loops: Vec<MachineLoop<'a>> = ends
-            .into_iter()
-            .map(|(head, end)| MachineLoop {
-                head,
-                end,
-                bound: self.bound_of(
-                    function,
-                    instructions
-                        .iter()
-                        .filter(|instruction| (head..=end).contains(&instruction.explained.facts.offset))
-                        .filter_map(|instruction| match instruction.explained.origin {
-                            CodeOrigin::Module(offset) => Some(offset.into()),
-                            CodeOrigin::Loader | CodeOrigin::Unknown => None,
-                        }),
-                ),
+        let natural = natural_loops(instructions);
+        let offset = |index: usize| instructions.get(index).map_or(0, |at| at.explained.facts.offset);
+        let mut loops: Vec<MachineLoop<'a>> = natural
+            .iter()
+            .map(|found| {
+                let body = found.body.iter().flat_map(|range| instructions.get(range.clone())).flatten();
+                let origins = body.filter_map(|at| match at.explained.origin {
+                    CodeOrigin::Module(offset) => Some(offset.into()),
+                    CodeOrigin::Loader | CodeOrigin::Unknown => None,
+                });
+                MachineLoop {
+                    head: offset(found.head),
+                    end: offset(found.last_jump),
+                    bound: self.bound_of(function, origins),
+                }
             })
             .collect();
-        let same = |bound: Option<&LoopBound>, other: Option<&LoopBound>| {
-            bound.zip(other).is_some_and(|(bound, other)| bound.place == other.place)
-        };
-        let all = loops.clone();
-        for outer in &mut loops {
-            let has_inner = all.iter().any(|inner| {
-                let is_inside = outer.head <= inner.head && inner.end <= outer.end;
-                is_inside
-                    && (outer.head, outer.end) != (inner.head, inner.end)
-                    && same(outer.bound, inner.bound)
+        // The innermost loop of several with the same bound is the one that it belongs to.
+        for outer in 0..loops.len() {
+            let has_inner = (0..loops.len()).any(|inner| {
+                let bounds = loops[outer].bound.zip(loops[inner].bound);
+                inner != outer
+                    && bounds.is_some_and(|(bound, other)| bound.place == other.place)
+                    && natural[outer].body.iter().any(|range| range.contains(&natural[inner].head))
             });
             if has_inner {
-                outer.bound = None;
+                loops[outer].bound = None;
             }
         }
         loops

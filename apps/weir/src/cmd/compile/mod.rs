@@ -1,11 +1,15 @@
 //! `weir compile`: compiles a module with LLVM, verifies the machine code, and explains it.
 
+mod charges;
 mod facts;
+mod flow;
 mod json;
 mod listing;
 mod loops;
 mod reason;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use crate::Failure;
 use crate::calibrated_profile::calibrated_profile;

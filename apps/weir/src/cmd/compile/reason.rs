@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use weir_abi::POLL_PAGE;
+use weir_lower::TrapCode;
 use weir_sandbox::{ExplainedCode, ExplainedInstruction};
 use weir_verify::{Callee, ObservedAccess, Place, Rule};
 
@@ -82,25 +83,21 @@ impl<'a> ReasonedInstruction<'a> {
         let facts = &explained.facts;
         let place = facts.operand.and_then(|access| access.place.ok());
         let kind = place.map(|place| kind(place, explained.is_checked));
-        let purpose = purpose(explained, &decoded, place, code);
+        let purpose = purpose(explained, &decoded, place);
         let operand = facts.operand.and_then(|access| operand_reason(access, explained, &decoded, code));
         let stack = facts.stack.and_then(|access| stack_reason(access, &decoded));
         let call = facts.callee.map(|called| match called {
             Callee::Function(_) => format!("calls {}", callee(called)),
             Callee::Thunk(_) => format!("calls `{}` of the host", callee(called)),
         });
-        let texts: Vec<String> = [operand, call, stack].into_iter().flatten().collect();
+        let trap = (decoded.mnemonic() == Mnemonic::Ud1).then(|| trap_reason(&decoded));
+        let texts: Vec<String> = [operand, call, stack, trap].into_iter().flatten().collect();
         let reason = (!texts.is_empty()).then(|| match purpose {
             Some(Purpose::Spill) => format!("spill; {}", texts.join("; ")),
             Some(Purpose::Reload) => format!("reload; {}", texts.join("; ")),
             _ => texts.join("; "),
         });
         Self { explained, decoded, kind, purpose, broken, reason }
-    }
-
-    /// Returns true for an instruction with an access, apart from calls, returns, pushes and pops.
-    pub(super) fn has_operand_access(&self) -> bool {
-        self.explained.facts.operand.is_some()
     }
 }
 
@@ -115,12 +112,7 @@ fn kind(place: Place, is_checked: bool) -> PlaceKind {
     }
 }
 
-fn purpose(
-    explained: &ExplainedInstruction,
-    decoded: &Instruction,
-    place: Option<Place>,
-    code: &ExplainedCode,
-) -> Option<Purpose> {
+fn purpose(explained: &ExplainedInstruction, decoded: &Instruction, place: Option<Place>) -> Option<Purpose> {
     match explained.facts.callee {
         Some(Callee::Function(_)) => return Some(Purpose::Call),
         Some(Callee::Thunk(_)) => return Some(Purpose::HostCall),
@@ -130,9 +122,6 @@ fn purpose(
     match place? {
         Place::Frame { .. } if is_write && decoded.mnemonic() != Mnemonic::Push => Some(Purpose::Spill),
         Place::Frame { .. } => Some(Purpose::Reload),
-        Place::Region { lo, hi } if lo == hi && is_write => {
-            code.globals.get(&lo).filter(|global| global.is_fuel).map(|_| Purpose::Charge)
-        }
         Place::Region { lo, hi } if lo == hi && lo == i64::from(POLL_PAGE) => Some(Purpose::Poll),
         _ => None,
     }
@@ -149,7 +138,6 @@ fn operand_reason(
     let constants = i64::try_from(constants).unwrap_or(i64::MAX);
     Some(match access.place.ok()? {
         Place::Region { lo, hi } if lo == hi && lo < 0 => match code.globals.get(&lo) {
-            Some(global) if global.is_fuel => fuel_text(access, decoded, &global.name),
             Some(global) => global.name.clone(),
             None => "globals of the module".to_owned(),
         },
@@ -183,25 +171,6 @@ fn operand_reason(
     })
 }
 
-/// Returns the text of an access to the counter of fuel.
-fn fuel_text(access: ObservedAccess, decoded: &Instruction, name: &str) -> String {
-    if !access.is_write {
-        return name.to_owned();
-    }
-    let immediate = (0..decoded.op_count()).find_map(|operand| decoded.try_immediate(operand).ok());
-    let amount = immediate.map(u64::cast_signed).and_then(|value| match decoded.mnemonic() {
-        Mnemonic::Add => value.checked_neg(),
-        Mnemonic::Sub => Some(value),
-        _ => None,
-    });
-    match (amount, decoded.mnemonic()) {
-        (Some(amount), _) => format!("charge of {amount} fuel; {name}"),
-        (None, Mnemonic::Dec) => format!("charge of 1 fuel; {name}"),
-        (None, Mnemonic::Sub | Mnemonic::Add) => format!("charge; {name}"),
-        _ => format!("{name} is written back"),
-    }
-}
-
 /// Returns the reason why an instruction may use the stack.
 fn stack_reason(access: ObservedAccess, decoded: &Instruction) -> Option<String> {
     let Place::Frame { lo, .. } = access.place.ok()? else { return None };
@@ -220,4 +189,17 @@ fn stack_reason(access: ObservedAccess, decoded: &Instruction) -> Option<String>
         }
         _ => None,
     }
+}
+
+/// Returns the cause of a trap, which is the displacement of the trapping instruction.
+fn trap_reason(decoded: &Instruction) -> String {
+    let cause = u8::try_from(decoded.memory_displacement64()).ok().and_then(TrapCode::from_number);
+    let cause = match cause {
+        Some(TrapCode::Unreachable) => "`unreachable`",
+        Some(TrapCode::Arithmetic) => "a division or conversion without a result",
+        Some(TrapCode::IndirectCall) => "an indirect call to nothing or to another type",
+        Some(TrapCode::OutOfBounds) => "an address outside the memory",
+        None => "the code ends here",
+    };
+    format!("trap: {cause}")
 }

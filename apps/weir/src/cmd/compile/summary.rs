@@ -92,14 +92,15 @@ fn accesses_text(facts: &CompiledModuleFacts<'_>) -> String {
         0 => "none with a check at run time".to_owned(),
         checked => format!("{checked} with a check at run time"),
     };
-    format!(
-        "{all}: {memory} to the module's memory ({checked}), {} to globals, {} to frames, {} to constants, {} to arguments on \
-         the stack",
-        of(PlaceKind::Global),
-        of(PlaceKind::Frame),
-        of(PlaceKind::Constants),
-        of(PlaceKind::Arguments),
-    )
+    let others = [
+        (PlaceKind::Global, "globals"),
+        (PlaceKind::Frame, "frames"),
+        (PlaceKind::Constants, "constants"),
+        (PlaceKind::Arguments, "arguments on the stack"),
+    ];
+    let others = others.map(|(kind, noun)| (of(kind), noun)).into_iter().filter(|(number, _)| *number > 0);
+    let others: String = others.map(|(number, noun)| format!(", {number} to {noun}")).collect();
+    format!("{all}: {memory} to the module's memory ({checked}){others}")
 }
 
 fn host_calls_text(facts: &CompiledModuleFacts<'_>) -> String {
