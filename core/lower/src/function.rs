@@ -234,11 +234,13 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         StackOperand::Value(number, ty)
     }
 
-    /// Writes an instruction, and returns the number of its result, whose type need not be one of WebAssembly.
+    /// Writes an instruction with its position, and returns the number of its result, whose type need not be one of
+    /// WebAssembly.
     pub(crate) fn temporary(&mut self, instruction: impl Display) -> u32 {
         let number = self.next_value;
         self.next_value += 1;
-        _ = writeln!(self.code, " %v{number} = {instruction}");
+        let location = self.location();
+        _ = writeln!(self.code, " %v{number} = {instruction}, {location}");
         number
     }
 
@@ -503,7 +505,8 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
                 let global = self.module.globals.get(*global_index as usize).ok_or_else(invalid)?;
                 let GlobalPlace::Below(bytes, _) = global.place else { return Err(invalid()) };
                 let (ty, place) = (ir_type(value.ty())?, below(bytes));
-                _ = writeln!(self.code, " store volatile {ty} {value}, {place}, align 8");
+                let location = self.location();
+                _ = writeln!(self.code, " store volatile {ty} {value}, {place}, align 8, {location}");
             }
             _ => {
                 let is_lowered =
@@ -567,9 +570,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         let location = self.location();
         match results {
             [] => _ = writeln!(self.code, " call void @{name}({arguments}), {location}"),
-            [ty] => {
-                self.push_new(*ty, format_args!("call {} @{name}({arguments}), {location}", ir_type(*ty)?))
-            }
+            [ty] => self.push_new(*ty, format_args!("call {} @{name}({arguments})", ir_type(*ty)?)),
             _ => return Err(self.unsupported("a call of a function with several results")),
         }
         Ok(())

@@ -91,15 +91,15 @@ impl FunctionLowering<'_, '_> {
     }
 
     fn load(&mut self, memarg: &MemArg, ty: ValType) -> Result<(), LowerError> {
-        let (pointer, location) = (self.pointer(memarg)?, self.location());
-        self.push_new(ty, format_args!("load volatile {}, {pointer}, align 1, {location}", ir_type(ty)?));
+        let pointer = self.pointer(memarg)?;
+        self.push_new(ty, format_args!("load volatile {}, {pointer}, align 1", ir_type(ty)?));
         Ok(())
     }
 
     /// Writes a load of an LLVM type. Returns the number of its result.
     pub(crate) fn load_as(&mut self, memarg: &MemArg, ty: &str) -> Result<u32, LowerError> {
-        let (pointer, location) = (self.pointer(memarg)?, self.location());
-        Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1, {location}")))
+        let pointer = self.pointer(memarg)?;
+        Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")))
     }
 
     fn load_part(

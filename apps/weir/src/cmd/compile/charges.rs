@@ -3,7 +3,7 @@
 //! A charge subtracts from the counter of fuel, and branches to code that ends, suspends or refills the call if the counter is
 //! below zero. Where the compiler keeps the counter in a register, the branch is the only sign of a charge.
 
-use super::reason::{Purpose, ReasonedInstruction};
+use super::reason::{InstructionPurpose, ReasonedInstruction};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 use std::collections::BTreeMap;
 use weir_sandbox::ExplainedCode;
@@ -44,7 +44,7 @@ pub(super) fn mark_charges(instructions: &mut [ReasonedInstruction<'_>], code: &
             None => (index, "charge: the branch is taken once the fuel is used up".to_owned()),
         };
         let charged = &mut instructions[at];
-        charged.purpose = Some(Purpose::Charge);
+        charged.purpose = Some(InstructionPurpose::Charge);
         charged.reason = Some(match charged.reason.take() {
             Some(place) => format!("{text}; {place}"),
             None => text,
@@ -61,7 +61,7 @@ fn is_handler(code_from_start: &[ReasonedInstruction<'_>], code: &ExplainedCode)
             let name = code.thunks.get(thunk as usize);
             return name.is_some_and(|name| LIMIT_FUNCTIONS.contains(&name.as_str()));
         }
-        if at.purpose == Some(Purpose::Poll) {
+        if at.purpose == Some(InstructionPurpose::Poll) {
             return true;
         }
         if at.decoded.flow_control() != FlowControl::Next {

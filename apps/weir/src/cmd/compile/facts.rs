@@ -3,7 +3,7 @@
 use super::CompileCommandError;
 use super::charges::mark_charges;
 use super::loops::{MachineLoop, SourceLoops};
-use super::reason::{PlaceKind, Purpose, ReasonedInstruction};
+use super::reason::{InstructionPurpose, PlaceKind, ReasonedInstruction};
 use iced_x86::{Decoder, DecoderOptions};
 use std::collections::BTreeMap;
 use weir_admission::Admitted;
@@ -37,7 +37,7 @@ pub(super) struct CompiledFunctionFacts<'a> {
 
 impl CompiledFunctionFacts<'_> {
     /// Returns the number of instructions with a purpose.
-    pub(super) fn count(&self, purpose: Purpose) -> usize {
+    pub(super) fn count(&self, purpose: InstructionPurpose) -> usize {
         self.instructions.iter().filter(|instruction| instruction.purpose == Some(purpose)).count()
     }
 

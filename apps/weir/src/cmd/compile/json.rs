@@ -2,7 +2,7 @@
 
 use super::facts::{CompiledFunctionFacts, CompiledModuleFacts, FunctionFilter};
 use super::listing;
-use super::reason::{PlaceKind, Purpose, ReasonedInstruction};
+use super::reason::{InstructionPurpose, PlaceKind, ReasonedInstruction};
 use super::summary::host_calls;
 use iced_x86::IntelFormatter;
 use serde::Serialize;
@@ -209,12 +209,12 @@ fn function_of<'a>(function: &'a CompiledFunctionFacts<'_>, code: Option<Vec<Lin
             .map(|kind| (kind.key(), function.accesses.get(&kind).copied().unwrap_or(0)))
             .into_iter()
             .collect(),
-        spills: function.count(Purpose::Spill),
-        reloads: function.count(Purpose::Reload),
-        calls: function.count(Purpose::Call),
-        host_calls: function.count(Purpose::HostCall),
-        charges: function.count(Purpose::Charge),
-        poll_points: function.count(Purpose::Poll),
+        spills: function.count(InstructionPurpose::Spill),
+        reloads: function.count(InstructionPurpose::Reload),
+        calls: function.count(InstructionPurpose::Call),
+        host_calls: function.count(InstructionPurpose::HostCall),
+        charges: function.count(InstructionPurpose::Charge),
+        poll_points: function.count(InstructionPurpose::Poll),
         loops: function
             .loops
             .iter()
@@ -255,12 +255,12 @@ fn line(
         stack: observed.stack.map(|stack| access(stack, Some(PlaceKind::Frame))),
         callee,
         purpose: at.purpose.map(|purpose| match purpose {
-            Purpose::Spill => "spill",
-            Purpose::Reload => "reload",
-            Purpose::Charge => "charge",
-            Purpose::Poll => "poll",
-            Purpose::Call => "call",
-            Purpose::HostCall => "host_call",
+            InstructionPurpose::Spill => "spill",
+            InstructionPurpose::Reload => "reload",
+            InstructionPurpose::Charge => "charge",
+            InstructionPurpose::Poll => "poll",
+            InstructionPurpose::Call => "call",
+            InstructionPurpose::HostCall => "host_call",
         }),
         reason: at.reason.clone(),
         rejected: at.broken.map(|rule| rule.to_string()),

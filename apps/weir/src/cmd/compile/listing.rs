@@ -2,7 +2,7 @@
 
 use super::facts::{CompiledFunctionFacts, CompiledModuleFacts, FunctionFilter};
 use super::loops::MachineLoop;
-use super::reason::{Purpose, ReasonedInstruction};
+use super::reason::{InstructionPurpose, ReasonedInstruction};
 use super::summary::count;
 use crate::cmd::check::paint::{Paint, TextStyle, plain_line, wrapped};
 use crate::cmd::check::source::{SourceText, Sources};
@@ -125,10 +125,10 @@ fn heading(function: &CompiledFunctionFacts<'_>) -> String {
         None => String::new(),
     };
     let purposes = [
-        (Purpose::Spill, "spill"),
-        (Purpose::Reload, "reload"),
-        (Purpose::Charge, "charge"),
-        (Purpose::Poll, "poll point"),
+        (InstructionPurpose::Spill, "spill"),
+        (InstructionPurpose::Reload, "reload"),
+        (InstructionPurpose::Charge, "charge"),
+        (InstructionPurpose::Poll, "poll point"),
     ];
     let counts: String = purposes
         .into_iter()
@@ -188,10 +188,15 @@ fn print_instruction(
     writeln!(out, "{}", row.trim_end())
 }
 
-fn style(purpose: Option<Purpose>) -> TextStyle {
+fn style(purpose: Option<InstructionPurpose>) -> TextStyle {
     match purpose {
-        Some(Purpose::Spill | Purpose::Reload | Purpose::Charge | Purpose::Poll) => TextStyle::Warm,
-        Some(Purpose::Call | Purpose::HostCall) => TextStyle::Strong,
+        Some(
+            InstructionPurpose::Spill
+            | InstructionPurpose::Reload
+            | InstructionPurpose::Charge
+            | InstructionPurpose::Poll,
+        ) => TextStyle::Warm,
+        Some(InstructionPurpose::Call | InstructionPurpose::HostCall) => TextStyle::Strong,
         None => TextStyle::Good,
     }
 }

@@ -1,7 +1,8 @@
 //! The loops of machine code, and the bounds that the analysis has found for the loops of the module.
 //!
 //! A bound is attributed by position: to a machine loop belongs the innermost loop of the module that contains the origins of all
-//! its instructions. A machine loop without such a loop, or around another one with the same, gets no bound.
+//! its accesses to memory, because the compiler moves no access into a loop or out of it. In a loop without accesses, all
+//! instructions count. A machine loop without such a loop, or around another one with the same, gets no bound.
 
 use super::flow::natural_loops;
 use super::reason::ReasonedInstruction;
@@ -80,13 +81,16 @@ impl<'a> SourceLoops<'a> {
             .map(|found| {
                 let body = found.body.iter().flat_map(|range| instructions.get(range.clone())).flatten();
                 let origins = body.filter_map(|at| match at.explained.origin {
-                    CodeOrigin::Module(offset) => Some(offset.into()),
+                    CodeOrigin::Module(offset) => Some((at.kind.is_some(), offset.into())),
                     CodeOrigin::Loader | CodeOrigin::Unknown => None,
                 });
+                let origins: Vec<(bool, u64)> = origins.collect();
+                let has_accesses = origins.iter().any(|(is_access, _)| *is_access);
+                let counted = origins.iter().filter(|(is_access, _)| *is_access || !has_accesses);
                 MachineLoop {
                     head: offset(found.head),
                     end: offset(found.last_jump),
-                    bound: self.bound_of(function, origins),
+                    bound: self.bound_of(function, counted.map(|(_, offset)| *offset)),
                 }
             })
             .collect();

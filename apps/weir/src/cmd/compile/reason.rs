@@ -43,7 +43,7 @@ impl PlaceKind {
 
 /// The purpose of an instruction beyond its mnemonic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum InstructionPurpose {
     /// A value is kept in the frame, because the registers do not suffice.
     Spill,
     /// A value is read from the frame.
@@ -64,7 +64,7 @@ pub(super) struct ReasonedInstruction<'a> {
     pub(super) decoded: Instruction,
     /// The kind of place of the memory operand.
     pub(super) kind: Option<PlaceKind>,
-    pub(super) purpose: Option<Purpose>,
+    pub(super) purpose: Option<InstructionPurpose>,
     /// The rule that the instruction breaks.
     pub(super) broken: Option<Rule>,
     /// The reason why the access is allowed, if there is one.
@@ -93,8 +93,8 @@ impl<'a> ReasonedInstruction<'a> {
         let trap = (decoded.mnemonic() == Mnemonic::Ud1).then(|| trap_reason(&decoded));
         let texts: Vec<String> = [operand, call, stack, trap].into_iter().flatten().collect();
         let reason = (!texts.is_empty()).then(|| match purpose {
-            Some(Purpose::Spill) => format!("spill; {}", texts.join("; ")),
-            Some(Purpose::Reload) => format!("reload; {}", texts.join("; ")),
+            Some(InstructionPurpose::Spill) => format!("spill; {}", texts.join("; ")),
+            Some(InstructionPurpose::Reload) => format!("reload; {}", texts.join("; ")),
             _ => texts.join("; "),
         });
         Self { explained, decoded, kind, purpose, broken, reason }
@@ -112,17 +112,23 @@ fn kind(place: Place, is_checked: bool) -> PlaceKind {
     }
 }
 
-fn purpose(explained: &ExplainedInstruction, decoded: &Instruction, place: Option<Place>) -> Option<Purpose> {
+fn purpose(
+    explained: &ExplainedInstruction,
+    decoded: &Instruction,
+    place: Option<Place>,
+) -> Option<InstructionPurpose> {
     match explained.facts.callee {
-        Some(Callee::Function(_)) => return Some(Purpose::Call),
-        Some(Callee::Thunk(_)) => return Some(Purpose::HostCall),
+        Some(Callee::Function(_)) => return Some(InstructionPurpose::Call),
+        Some(Callee::Thunk(_)) => return Some(InstructionPurpose::HostCall),
         None => {}
     }
     let is_write = explained.facts.operand.is_some_and(|access| access.is_write);
     match place? {
-        Place::Frame { .. } if is_write && decoded.mnemonic() != Mnemonic::Push => Some(Purpose::Spill),
-        Place::Frame { .. } => Some(Purpose::Reload),
-        Place::Region { lo, hi } if lo == hi && lo == i64::from(POLL_PAGE) => Some(Purpose::Poll),
+        Place::Frame { .. } if is_write && decoded.mnemonic() != Mnemonic::Push => {
+            Some(InstructionPurpose::Spill)
+        }
+        Place::Frame { .. } => Some(InstructionPurpose::Reload),
+        Place::Region { lo, hi } if lo == hi && lo == i64::from(POLL_PAGE) => Some(InstructionPurpose::Poll),
         _ => None,
     }
 }

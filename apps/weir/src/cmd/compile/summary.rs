@@ -1,7 +1,7 @@
 //! The summary of `weir compile`: the back end, the sizes and counts of the machine code, and a table of functions.
 
 use super::facts::{CompiledFunctionFacts, CompiledModuleFacts};
-use super::reason::{PlaceKind, Purpose};
+use super::reason::{InstructionPurpose, PlaceKind};
 use crate::cmd::check::paint::{Paint, TextStyle, wrapped};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -169,7 +169,7 @@ fn print_functions(out: &mut impl Write, facts: &CompiledModuleFacts<'_>, paint:
         let proved = function.function.facts.as_ref();
         let stack = proved
             .map(|facts| facts.stack_bound.map_or("recursive".to_owned(), |bytes| (bytes + 8).to_string()));
-        let calls = function.count(Purpose::Call) + function.count(Purpose::HostCall);
+        let calls = function.count(InstructionPurpose::Call) + function.count(InstructionPurpose::HostCall);
         rows.push([
             function.name.clone(),
             function.function.bytes.to_string(),
@@ -177,8 +177,8 @@ fn print_functions(out: &mut impl Write, facts: &CompiledModuleFacts<'_>, paint:
             proved.map_or("-".to_owned(), |facts| facts.frame_bytes.to_string()),
             stack.unwrap_or_else(|| "-".to_owned()),
             function.access_count().to_string(),
-            function.count(Purpose::Spill).to_string(),
-            function.count(Purpose::Reload).to_string(),
+            function.count(InstructionPurpose::Spill).to_string(),
+            function.count(InstructionPurpose::Reload).to_string(),
             calls.to_string(),
             function.loops.len().to_string(),
         ]);
