@@ -42,7 +42,7 @@ fn every_access_of_the_shipped_modules_has_a_reason() {
         for function in list(&document, "functions") {
             let mut next = number(function, "offset");
             for line in list(function, "code") {
-                assert_eq!(number(line, "offset") >= next, true, "{module}: {line}");
+                assert!(number(line, "offset") >= next, "{module}: {line}");
                 next = number(line, "offset") + 1;
                 assert_eq!(line["rejected"], Value::Null);
                 for access in

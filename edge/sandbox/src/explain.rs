@@ -123,8 +123,7 @@ pub struct ExplainedGlobal {
 }
 
 impl Engine {
-    /// Compiles a module with LLVM for calls that run to completion, verifies the code and explains it. Charges `budget` for
-    /// the processor time of clang.
+    /// Compiles a module with LLVM for calls that run to completion, verifies the code and explains it.
     ///
     /// # Errors
     /// The module cannot be rewritten.
