@@ -44,6 +44,8 @@ pub enum Command {
     },
     /// Show a module's maximum cost, whether it would be admitted, and how to fix it if not
     Check(CheckArgs),
+    /// Compile a module with LLVM, verify the machine code, and explain it
+    Compile(CompileArgs),
     /// Measure the time of a unit of fuel on this machine, and store it
     Calibrate(CalibrateArgs),
     /// Run a live node: sessions with guaranteed shares of this machine, as its configuration says
@@ -176,6 +178,39 @@ pub struct CheckArgs {
     /// text is shown
     #[arg(long)]
     pub annotate: bool,
+}
+
+/// `weir compile`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir compile rtt                               the compiler, and the sizes and counts of the machine code
+  weir compile rtt --explain                     with all machine code, and the reason why each access is allowed
+  weir compile rtt --explain weir_packet         with the machine code of one function
+  weir compile mine/mine.wasm -o mine.o          and keep the verified object file
+  weir compile theirs.wasm --json                as one JSON document; docs/COMPILE.md describes its fields
+
+Exit status: 0 when the module is admitted, also if it runs in Cranelift's code; 1 when it is not; 2 for wrong usage.")]
+pub struct CompileArgs {
+    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
+    #[arg(value_name = "MODULE[,KEY=VALUE]...")]
+    pub module: String,
+    /// Show the machine code of this function, or of all, below the lines of the source, with the reason for each access. A number
+    /// stands for the function with this index
+    #[arg(long, value_name = "FUNCTION", num_args = 0..=1)]
+    pub explain: Option<Option<String>>,
+    /// Admit the module by this profile: a TOML file with the limits of modules; docs/profiles has examples
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Write the object file of clang to FILE, if its code is verified
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Neither use nor store compiled modules
+    #[arg(long)]
+    pub no_cache: bool,
 }
 
 /// `weir calibrate`.

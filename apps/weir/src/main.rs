@@ -36,6 +36,8 @@ enum Failure {
     #[error(transparent)]
     Check(#[from] cmd::check::CheckError),
     #[error(transparent)]
+    CompileCommand(#[from] cmd::compile::CompileCommandError),
+    #[error(transparent)]
     Calibrate(#[from] cmd::calibrate::CalibrateError),
     #[error(transparent)]
     Node(#[from] weir_node::server::daemon::DaemonError),
@@ -71,6 +73,7 @@ impl Failure {
             Self::Run(error) => error.is_usage(),
             Self::Module(error) => error.is_usage(),
             Self::Profile(_) => true,
+            Self::CompileCommand(error) => error.is_usage(),
             Self::NodeCommand(error) => error.is_usage(),
             _ => false,
         };
@@ -102,6 +105,7 @@ fn holds_secrets(command: &Command) -> bool {
             | Command::Modules { .. }
             | Command::Calibrate(_)
             | Command::Check(_)
+            | Command::Compile(_)
             | Command::New { .. }
             | Command::Build { .. }
             | Command::Man { .. }
@@ -124,6 +128,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Modules { name, .. } => modules::show(&mut out, name.as_deref())?,
         Command::Calibrate(args) => cmd::calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => cmd::check::check(&mut out, &args)?,
+        Command::Compile(args) => cmd::compile::compile(&mut out, &args)?,
         Command::Node { config } => {
             drop(out);
             let calibration = calibrated_profile::calibration();

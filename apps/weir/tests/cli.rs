@@ -34,7 +34,7 @@ fn capture() -> String {
 
 #[test]
 fn every_command_has_help_and_the_program_has_a_version() {
-    for command in ["run", "modules", "check", "calibrate", "new", "build"] {
+    for command in ["run", "modules", "check", "compile", "calibrate", "new", "build"] {
         let ended = run([command, "--help"]).succeeds();
         assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
         assert_eq!(ended.stderr, "");
@@ -216,8 +216,8 @@ fn manuals_and_completions_are_generated_from_the_command_definitions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");
     run([Path::new("man"), &man]).succeeds();
-    for page in ["weir", "weir-run", "weir-modules", "weir-check", "weir-calibrate", "weir-new", "weir-build"]
-    {
+    let commands = ["run", "modules", "check", "compile", "calibrate", "new", "build"];
+    for page in ["weir".to_owned()].into_iter().chain(commands.map(|command| format!("weir-{command}"))) {
         let text = fs::read_to_string(man.join(format!("{page}.1"))).unwrap();
         assert!(text.contains(".TH") && text.contains(".SH NAME"), "{page}");
     }
@@ -256,6 +256,7 @@ fn a_closed_standard_output_is_not_an_error() {
         &["modules"],
         &["modules", "rtt"],
         &["check", "rtt", "--annotate"],
+        &["compile", "rtt", "--explain"],
         &["completions", "bash"],
     ] {
         // The reading end is closed before the program writes.

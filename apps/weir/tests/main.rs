@@ -7,6 +7,7 @@ mod calibrate;
 mod captures;
 mod check;
 mod cli;
+mod compile;
 mod control;
 mod cookbook;
 mod filters;

@@ -115,15 +115,19 @@ pub(crate) struct FunctionLowering<'m, 'a> {
     skipped_blocks: u32,
     /// The offset of the current instruction in the module.
     pub(crate) offset: u32,
+    /// The offsets of the accesses before which the code compares the address.
+    pub(crate) checked: &'m mut Vec<u32>,
 }
 
 impl<'m, 'a> FunctionLowering<'m, 'a> {
-    /// Lowers a function to its text, which has about `text_max` bytes at most.
+    /// Lowers a function to its text, which has about `text_max` bytes at most. Adds to `checked` the offsets of accesses
+    /// before which the code compares the address.
     pub(crate) fn lower(
         module: &'m LoweredModule<'a>,
         index: u32,
         body: &FunctionBody<'_>,
         text_max: usize,
+        checked: &'m mut Vec<u32>,
     ) -> Result<String, LowerError> {
         let ty = module.function_type(index)?;
         let mut this = Self {
@@ -140,6 +144,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             is_reachable: true,
             skipped_blocks: 0,
             offset: 0,
+            checked,
         };
         for local in body.get_locals_reader()? {
             let (count, ty) = local?;
@@ -229,11 +234,13 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         StackOperand::Value(number, ty)
     }
 
-    /// Writes an instruction, and returns the number of its result, whose type need not be one of WebAssembly.
+    /// Writes an instruction with its position, and returns the number of its result, whose type need not be one of
+    /// WebAssembly.
     pub(crate) fn temporary(&mut self, instruction: impl Display) -> u32 {
         let number = self.next_value;
         self.next_value += 1;
-        _ = writeln!(self.code, " %v{number} = {instruction}");
+        let location = self.location();
+        _ = writeln!(self.code, " %v{number} = {instruction}, {location}");
         number
     }
 
@@ -498,7 +505,8 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
                 let global = self.module.globals.get(*global_index as usize).ok_or_else(invalid)?;
                 let GlobalPlace::Below(bytes, _) = global.place else { return Err(invalid()) };
                 let (ty, place) = (ir_type(value.ty())?, below(bytes));
-                _ = writeln!(self.code, " store volatile {ty} {value}, {place}, align 8");
+                let location = self.location();
+                _ = writeln!(self.code, " store volatile {ty} {value}, {place}, align 8, {location}");
             }
             _ => {
                 let is_lowered =
@@ -562,9 +570,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         let location = self.location();
         match results {
             [] => _ = writeln!(self.code, " call void @{name}({arguments}), {location}"),
-            [ty] => {
-                self.push_new(*ty, format_args!("call {} @{name}({arguments}), {location}", ir_type(*ty)?))
-            }
+            [ty] => self.push_new(*ty, format_args!("call {} @{name}({arguments})", ir_type(*ty)?)),
             _ => return Err(self.unsupported(SEVERAL_RESULTS)),
         }
         Ok(())

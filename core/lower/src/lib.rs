@@ -17,6 +17,7 @@ mod memory;
 mod module;
 mod numeric;
 mod object;
+mod positions;
 mod thunk;
 mod trap;
 mod vector;
@@ -30,6 +31,7 @@ use wasmparser::ValType;
 
 pub use module::Constant;
 pub use object::{LinkedObject, ObjectError, link};
+pub use positions::{CodePosition, positions};
 pub use thunk::{GuestThunk, Thunk};
 pub use trap::TrapCode;
 
@@ -56,6 +58,8 @@ pub struct Lowered {
     pub globals_bytes: u32,
     /// The names of functions, by index.
     pub names: BTreeMap<u32, String>,
+    /// The offsets of the accesses to memory before which the code compares the address, sorted. All others need no check.
+    pub checked: Vec<u32>,
 }
 
 /// The reason why a module cannot be lowered.
@@ -130,10 +134,10 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
     let module = LoweredModule::read(bytes)?;
     let mut ir = String::new();
     header(&mut ir, &module)?;
-    let mut stack_arguments = Vec::new();
+    let (mut stack_arguments, mut checked) = (Vec::new(), Vec::new());
     for (index, body) in (module.imported()..).zip(&module.bodies) {
         let left = TEXT_MAX.saturating_sub(ir.len());
-        ir.push_str(&FunctionLowering::lower(&module, index, body, left)?);
+        ir.push_str(&FunctionLowering::lower(&module, index, body, left, &mut checked)?);
         stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
     }
     footer(&mut ir, &module);
@@ -152,6 +156,7 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
         global_exports: module.global_exports.iter().cloned().collect(),
         globals_bytes: module.globals_bytes,
         names: module.names,
+        checked,
     })
 }
 

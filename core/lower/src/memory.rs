@@ -75,6 +75,7 @@ impl FunctionLowering<'_, '_> {
         if memarg.offset > OFFSET_MAX {
             let is_outside = self.temporary(format_args!("icmp ugt i64 %v{wide}, {}", u32::MAX));
             self.trap_if(is_outside, TrapCode::OutOfBounds);
+            self.checked.push(self.offset);
             // The verifier does not follow the comparison, but the width of the address.
             let low = self.define(I32, format_args!("trunc i64 %v{wide} to i32"));
             wide = self.opaque(low);
@@ -90,15 +91,15 @@ impl FunctionLowering<'_, '_> {
     }
 
     fn load(&mut self, memarg: &MemArg, ty: ValType) -> Result<(), LowerError> {
-        let (pointer, location) = (self.pointer(memarg)?, self.location());
-        self.push_new(ty, format_args!("load volatile {}, {pointer}, align 1, {location}", ir_type(ty)?));
+        let pointer = self.pointer(memarg)?;
+        self.push_new(ty, format_args!("load volatile {}, {pointer}, align 1", ir_type(ty)?));
         Ok(())
     }
 
     /// Writes a load of an LLVM type. Returns the number of its result.
     pub(crate) fn load_as(&mut self, memarg: &MemArg, ty: &str) -> Result<u32, LowerError> {
-        let (pointer, location) = (self.pointer(memarg)?, self.location());
-        Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1, {location}")))
+        let pointer = self.pointer(memarg)?;
+        Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")))
     }
 
     fn load_part(

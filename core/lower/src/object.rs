@@ -42,6 +42,47 @@ pub enum ObjectError {
     TooLong(u32),
 }
 
+/// The sections of an object file with code and constants, one after the other.
+pub(crate) struct SectionPlaces {
+    code: Vec<u8>,
+    constants: Vec<u8>,
+    /// The offsets of sections in the code.
+    code_places: HashMap<SectionIndex, u64>,
+    /// The offsets of sections in the constants.
+    constant_places: HashMap<SectionIndex, u64>,
+}
+
+impl SectionPlaces {
+    /// Places the sections of a file in at most `bytes_max` bytes of code, and as many of constants.
+    pub(crate) fn of(file: &ElfFile64<'_, Endianness>, bytes_max: u32) -> Result<Self, ObjectError> {
+        let (mut code, mut constants) = (Vec::new(), Vec::new());
+        let (mut code_places, mut constant_places) = (HashMap::new(), HashMap::new());
+        for section in file.sections() {
+            let (to, places, fill) = match section.kind() {
+                SectionKind::Text => (&mut code, &mut code_places, PADDING),
+                SectionKind::ReadOnlyData | SectionKind::ReadOnlyString => {
+                    (&mut constants, &mut constant_places, 0)
+                }
+                _ => continue,
+            };
+            let data = section.data()?;
+            let align = usize::try_from(section.align().clamp(1, 64)).unwrap_or(1).next_power_of_two();
+            to.resize(to.len().next_multiple_of(align), fill);
+            if to.len().saturating_add(data.len()) > bytes_max as usize {
+                return Err(ObjectError::TooLong(bytes_max));
+            }
+            places.insert(section.index(), to.len() as u64);
+            to.extend_from_slice(data);
+        }
+        Ok(Self { code, constants, code_places, constant_places })
+    }
+
+    /// Returns the offset of a section in the code.
+    pub(crate) fn code_place(&self, section: SectionIndex) -> Option<u64> {
+        self.code_places.get(&section).copied()
+    }
+}
+
 /// Places the sections of an object file in an image, and resolves the distances between them. The image has at most
 /// `bytes_max` bytes of code, and as many of constants: sections of a file can overlap, and take more than the file.
 ///
@@ -52,26 +93,8 @@ pub fn link(bytes: &[u8], lowered: &Lowered, bytes_max: u32) -> Result<LinkedObj
     if file.architecture() != Architecture::X86_64 || file.kind() != ObjectKind::Relocatable {
         return Err(ObjectError::Machine);
     }
-    let (mut code, mut constants) = (Vec::new(), Vec::new());
-    // The offsets of sections in the code, and in the constants.
-    let (mut code_places, mut constant_places) = (HashMap::new(), HashMap::new());
-    for section in file.sections() {
-        let (to, places, fill) = match section.kind() {
-            SectionKind::Text => (&mut code, &mut code_places, PADDING),
-            SectionKind::ReadOnlyData | SectionKind::ReadOnlyString => {
-                (&mut constants, &mut constant_places, 0)
-            }
-            _ => continue,
-        };
-        let data = section.data()?;
-        let align = usize::try_from(section.align().clamp(1, 64)).unwrap_or(1).next_power_of_two();
-        to.resize(to.len().next_multiple_of(align), fill);
-        if to.len().saturating_add(data.len()) > bytes_max as usize {
-            return Err(ObjectError::TooLong(bytes_max));
-        }
-        places.insert(section.index(), to.len() as u64);
-        to.extend_from_slice(data);
-    }
+    let SectionPlaces { mut code, constants, code_places, constant_places } =
+        SectionPlaces::of(&file, bytes_max)?;
     let constants_start = (code.len() as u64).next_multiple_of(CONSTANTS_ALIGNMENT.into());
     let place = |section: SectionIndex| -> Option<u64> {
         let in_constants = constant_places.get(&section).map(|offset| constants_start + offset);

@@ -1,6 +1,6 @@
 //! Tests of the lowering without a compiler. edge/native and edge/sandbox compile, verify and run what it writes.
 
-use weir_lower::{ObjectError, link, lower};
+use weir_lower::{ObjectError, link, lower, positions};
 
 fn error_of(text: &str) -> String {
     lower(&wat::parse_str(text).unwrap()).unwrap_err().to_string()
@@ -48,4 +48,28 @@ fn bytes_that_are_no_module_or_no_object_are_refused() {
     assert!(matches!(link(&empty, &lowered, 1 << 20), Err(ObjectError::Function(0))));
     empty[18] = 0xb7;
     assert!(matches!(link(&empty, &lowered, 1 << 20), Err(ObjectError::Machine)));
+}
+
+#[test]
+fn an_object_without_debug_information_has_no_positions() {
+    assert!(matches!(positions(b"\x7fELF", 1 << 20), Err(ObjectError::Format(_))));
+    let mut empty = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\x3e\0\x01\0\0\0".to_vec();
+    empty.resize(64, 0);
+    empty[52] = 64;
+    assert_eq!(positions(&empty, 1 << 20).unwrap(), []);
+}
+
+#[test]
+fn accesses_with_large_offsets_are_checked_and_others_are_not() {
+    let module = |offset: u64| {
+        wat::parse_str(format!(
+            "(module (memory 1) (func (param i32) (drop (i32.load offset={offset} (local.get 0)))))"
+        ))
+        .unwrap()
+    };
+    assert_eq!(lower(&module(16)).unwrap().checked, []);
+    let bytes = module(1 << 30);
+    // The first byte of `i32.load`.
+    let at = u32::try_from(bytes.iter().rposition(|byte| *byte == 0x28).unwrap()).unwrap();
+    assert_eq!(lower(&bytes).unwrap().checked, [at]);
 }

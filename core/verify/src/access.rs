@@ -8,18 +8,39 @@ use crate::rule::Rule;
 use crate::state::State;
 use crate::value::{AddressBase, Value, Width};
 
-/// The place of an allowed access.
+/// The place of an allowed access. The offset of its first byte is from `lo` to `hi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The frame. The offset of the first byte is from `lo` to `hi`, relative to the stack pointer at entry.
+pub enum Place {
+    /// The frame. Offsets are relative to the stack pointer at entry, so they are negative.
     Frame {
         /// The lowest offset.
         lo: i64,
         /// The highest offset.
         hi: i64,
     },
-    /// The region, the stack arguments or the constants. What is read there is not tracked.
-    Elsewhere,
+    /// The stack arguments. Offsets are relative to the stack pointer at entry; the first argument is at 8.
+    StackArguments {
+        /// The lowest offset.
+        lo: i64,
+        /// The highest offset.
+        hi: i64,
+    },
+    /// The region of the instance. Offsets are relative to the base of the linear memory; globals are below it.
+    Region {
+        /// The lowest offset.
+        lo: i64,
+        /// The highest offset.
+        hi: i64,
+    },
+    /// The constants. Offsets are image addresses.
+    Constants {
+        /// The lowest offset.
+        lo: i64,
+        /// The highest offset.
+        hi: i64,
+    },
+    /// The return address, which only `ret` reads.
+    ReturnAddress,
 }
 
 /// The size of the linear memory's address space.
@@ -58,7 +79,7 @@ pub(crate) fn place(
     let size = i64::try_from(step.instruction.memory_size().size()).unwrap_or(i64::MAX);
     if step.instruction.segment_prefix() == Register::GS {
         return if address.base == AddressBase::ZERO {
-            region(address, size, surroundings).map(|()| Place::Elsewhere)
+            region(address, size, surroundings).map(|()| Place::Region { lo: address.lo, hi: address.hi })
         } else {
             Err(Rule::UnknownAddress)
         };
@@ -73,7 +94,7 @@ pub(crate) fn place(
             // The return address is between the frame and the stack arguments.
             let is_argument = address.lo >= 8 && end <= 8 + i64::from(stack_arguments);
             if step.memory == MemoryUse::Read && is_argument {
-                return Ok(Place::Elsewhere);
+                return Ok(Place::StackArguments { lo: address.lo, hi: address.hi });
             }
             Err(Rule::OutsideFrame { lo: address.lo, hi: end })
         }
@@ -81,7 +102,7 @@ pub(crate) fn place(
             let constants = &surroundings.constants;
             let end = address.hi.saturating_add(size);
             if step.memory == MemoryUse::Read && address.lo >= constants.start && end <= constants.end {
-                Ok(Place::Elsewhere)
+                Ok(Place::Constants { lo: address.lo, hi: address.hi })
             } else {
                 Err(Rule::OutsideConstants)
             }

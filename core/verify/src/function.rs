@@ -29,18 +29,20 @@ const VISITS_BEFORE_WIDENING: u8 = 2;
 /// Tables for the verification of one function after the other.
 pub(crate) struct FunctionVerifier {
     sweep: Sweep,
-    steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     division: Division,
-    blocks: Vec<BasicBlock>,
+    pub(crate) blocks: Vec<BasicBlock>,
     /// The index in `states` for each block that a path leads to.
-    entries: Vec<Option<u32>>,
+    pub(crate) entries: Vec<Option<u32>>,
     /// The states at the starts of blocks, with states of earlier functions behind them.
-    states: Vec<State>,
+    pub(crate) states: Vec<State>,
     states_used: usize,
     visits: Vec<u8>,
     pending: Pending,
     /// The state inside the block that is being visited.
-    state: State,
+    pub(crate) state: State,
+    /// True if the states of the last function cover all its executions, apart from those after a rejected instruction.
+    pub(crate) is_analysed: bool,
     pub(crate) report: Report,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct FunctionSubject<'a> {
 }
 
 /// The function cannot be analysed further. A rejection is in the report.
-struct Abandoned;
+pub(crate) struct Abandoned;
 
 /// The rest of the work and memory that the function may take.
 struct Budget {
@@ -81,6 +83,7 @@ impl FunctionVerifier {
             visits: Vec::new(),
             pending: Pending::default(),
             state: State::at_entry(),
+            is_analysed: false,
             report: Report::default(),
         }
     }
@@ -94,11 +97,13 @@ impl FunctionVerifier {
             self.division.divide(&self.steps, &mut self.blocks, &mut self.report);
             facts.callees = self.callees(subject.surroundings);
         }
+        self.is_analysed = false;
         // The paths through a function with refused instructions are not known.
-        if self.report.is_empty()
-            && let Err(rule) = self.run(subject, &mut facts)
-        {
-            self.report.reject(subject.function.offset, rule);
+        if self.report.is_empty() {
+            match self.run(subject, &mut facts) {
+                Ok(()) => self.is_analysed = true,
+                Err(rule) => self.report.reject(subject.function.offset, rule),
+            }
         }
         facts
     }
@@ -211,15 +216,15 @@ impl FunctionVerifier {
 }
 
 /// A visit of one block.
-struct Visit<'a> {
-    subject: FunctionSubject<'a>,
-    state: &'a mut State,
-    report: &'a mut Report,
-    facts: &'a mut FunctionFacts,
+pub(crate) struct Visit<'a> {
+    pub(crate) subject: FunctionSubject<'a>,
+    pub(crate) state: &'a mut State,
+    pub(crate) report: &'a mut Report,
+    pub(crate) facts: &'a mut FunctionFacts,
 }
 
 impl Visit<'_> {
-    fn step(&mut self, step: &Step) -> Result<(), Abandoned> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Abandoned> {
         match step.class {
             InstructionClass::Nop
             | InstructionClass::Trap

@@ -69,6 +69,7 @@ mod decode;
 mod flow;
 mod function;
 mod image;
+mod observe;
 mod prefix;
 mod rule;
 mod state;
@@ -77,10 +78,12 @@ mod tests;
 mod transfer;
 mod value;
 
+pub use access::Place;
 pub use image::{
     CONSTANTS_ALIGNMENT, Callee, CodeImage, CpuFeatures, FunctionFacts, ImageFunction, PADDING, THUNK_BYTES,
     VerifiedCode, VerifyLimits,
 };
+pub use observe::{ObservedAccess, ObservedInstruction};
 pub use rule::{REJECTIONS_MAX, Rejection, Rejections, Rule};
 
 use function::{FunctionSubject, FunctionVerifier};
@@ -93,6 +96,29 @@ use image::Surroundings;
 /// Returns up to [`REJECTIONS_MAX`] places that break a [`Rule`]. A compiler may replace accesses that are not proved
 /// ([`Rule::is_access`]) by checked ones, and submit the image again.
 pub fn verify(image: CodeImage, limits: &VerifyLimits) -> Result<VerifiedCode, Rejections> {
+    verify_each(image, limits, |_, _, _| {})
+}
+
+/// Verifies an image as [`verify()`] does, and calls `observe` for each instruction, in their order, with the facts on which
+/// the verdict rests. Code that is rejected is observed up to the function with the last rejection of the list.
+///
+/// # Errors
+///
+/// As [`verify()`].
+pub fn explain(
+    image: CodeImage,
+    limits: &VerifyLimits,
+    mut observe: impl FnMut(ObservedInstruction),
+) -> Result<VerifiedCode, Rejections> {
+    verify_each(image, limits, |verifier, index, subject| verifier.observe(index, subject, &mut observe))
+}
+
+/// Verifies an image. Calls `examine` after each function, with the verifier, and the function with its index.
+fn verify_each(
+    image: CodeImage,
+    limits: &VerifyLimits,
+    mut examine: impl FnMut(&mut FunctionVerifier, u32, FunctionSubject<'_>),
+) -> Result<VerifiedCode, Rejections> {
     let surroundings = Surroundings::of(&image, limits)?;
     let mut verifier = FunctionVerifier::new(limits.features);
     let mut facts = Vec::with_capacity(image.functions.len());
@@ -101,11 +127,9 @@ pub fn verify(image: CodeImage, limits: &VerifyLimits) -> Result<VerifiedCode, R
     for (index, (function, end)) in (0..).zip(image.functions.iter().zip(ends)) {
         // `Surroundings` has checked the offsets.
         let code = image.code.get(function.offset as usize..end).unwrap_or_default();
-        facts.push(verifier.verify(FunctionSubject {
-            function: *function,
-            code,
-            surroundings: &surroundings,
-        }));
+        let subject = FunctionSubject { function: *function, code, surroundings: &surroundings };
+        facts.push(verifier.verify(subject));
+        examine(&mut verifier, index, subject);
         verifier.report.drain_into(index, &mut rejected);
         if rejected.len() >= REJECTIONS_MAX {
             break;

@@ -10,6 +10,7 @@ mod execution;
 mod forms;
 mod frames;
 mod images;
+mod observe;
 mod places;
 mod properties;
 mod resources;

@@ -82,10 +82,7 @@ fn the_unchanged_text_is_accepted() {
 #[test]
 fn an_access_without_the_base_is_rejected() {
     let ir = lowered().ir;
-    let flat = ir
-        .replace("load volatile i32, ptr addrspace(256) ", "load volatile i32, ptr ")
-        .replace(" to ptr addrspace(256)\n %v", " to ptr\n %v");
-    rejected(&flat.replacen("inttoptr i64", "inttoptr i64", 1), Rule::is_access);
+    rejected(&ir.replace("ptr addrspace(256)", "ptr"), Rule::is_access);
 }
 
 #[test]
@@ -101,7 +98,7 @@ fn an_address_that_is_not_zero_extended_is_rejected() {
 #[test]
 fn an_offset_beyond_the_guard_is_rejected() {
     let ir = lowered().ir;
-    let offset = |by: u64| ir.replace(", 16\n", &format!(", {by}\n"));
+    let offset = |by: u64| ir.replace(", 16, !dbg", &format!(", {by}, !dbg"));
     assert_eq!(rejections(&offset((32 << 20) - 3), &lowered()).unwrap_or_default(), []);
     // One byte of the access is behind the guard.
     rejected(&offset((32 << 20) - 2), Rule::is_access);
@@ -113,7 +110,7 @@ fn an_address_that_is_scaled_or_added_to_is_rejected() {
     let ir = lowered().ir;
     let twice = ir.replace("asm \"movl $1, ${0:k}\"", "asm \"movl $1, ${0:k}; leaq ($0, $0), $0\"");
     rejected(&twice, Rule::is_access);
-    let before = ir.replace("add nuw nsw i64", "sub i64").replace(", 16\n", ", 70000\n");
+    let before = ir.replace("add nuw nsw i64", "sub i64").replace(", 16, !dbg", ", 70000, !dbg");
     rejected(&before, Rule::is_access);
 }
 

@@ -1,6 +1,7 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
 use crate::engine::{Engine, LoadError, LoadedModule};
+use crate::load::clang::LlvmCompiler;
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
 use std::fmt;
@@ -26,7 +27,7 @@ impl fmt::Display for BackEnd {
 }
 
 /// The reason why a machine cannot run verified code.
-const UNSUPPORTED: &str = "this machine is not x86-64 with the instructions FSGSBASE";
+pub(crate) const UNSUPPORTED: &str = "this machine is not x86-64 with the instructions FSGSBASE";
 
 /// The reason why an engine has no verified code if it must not use LLVM.
 const NEVER: &str = "it runs without LLVM";
@@ -88,6 +89,12 @@ impl NativeSlot {
             Some(code) => code.as_ref().err().map(String::as_str),
         }
     }
+}
+
+/// An object file of LLVM, which has not been verified.
+pub(crate) struct ObjectFile {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_from_cache: bool,
 }
 
 impl Engine {
@@ -163,26 +170,38 @@ impl Engine {
             Err(why) => return Some(Err(why.clone())),
         };
         let compiled = NativeModule::compile(rewritten, |ir| {
-            let key = clang.cache_key(ir);
-            if let Some(object) = self.cache().and_then(|cache| cache.read(&key)) {
-                return Ok(object);
-            }
-            if !may_compile {
-                return Err(CompileError::Preempted);
-            }
-            let confined = self.options().compile_in_child;
-            let limits = confined.unwrap_or_default();
-            let object = clang.compile(ir, confined.is_some(), limits, budget)?;
-            if let Some(cache) = self.cache() {
-                // Without an entry the module is compiled again at its next start.
-                _ = cache.write(&key, &object);
-            }
-            Ok(object)
+            self.object(clang, ir, may_compile, budget).map(|object| object.bytes)
         });
         match compiled {
             Err(CompileError::Preempted) => None,
             compiled => Some(compiled.map(Arc::new).map_err(|error| error.to_string())),
         }
+    }
+
+    /// Returns the object file of a text from the cache or from the compiler. If `may_compile` is false and the cache has none,
+    /// the error is [`CompileError::Preempted`].
+    pub(crate) fn object(
+        &self,
+        clang: &LlvmCompiler,
+        ir: &str,
+        may_compile: bool,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<ObjectFile, CompileError> {
+        let key = clang.cache_key(ir);
+        if let Some(bytes) = self.cache().and_then(|cache| cache.read(&key)) {
+            return Ok(ObjectFile { bytes, is_from_cache: true });
+        }
+        if !may_compile {
+            return Err(CompileError::Preempted);
+        }
+        let confined = self.options().compile_in_child;
+        let limits = confined.unwrap_or_default();
+        let bytes = clang.compile(ir, confined.is_some(), limits, budget)?;
+        if let Some(cache) = self.cache() {
+            // Without an entry the module is compiled again at its next start.
+            _ = cache.write(&key, &bytes);
+        }
+        Ok(ObjectFile { bytes, is_from_cache: false })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::load::cache::{Cache, KeyHasher};
 use crate::load::clang::{self, LlvmCompiler};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
+use crate::load::origin::RewrittenModule;
 use crate::load::rewrite::{self, Checks, RewriteTask};
 use crate::load::stub;
 use crate::run::fault::FunctionIndices;
@@ -287,8 +288,7 @@ impl Engine {
         budget: &mut dyn ProcessorBudget,
     ) -> Result<CompiledModule, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
-        let (bytes, indices) =
-            rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
+        let (RewrittenModule { bytes, .. }, indices) = rewritten(admitted, checks)?;
         let runtime = self.runtime(admitted)?;
         if admitted.profile().verified == VerifiedUse::Only {
             let module_error = |error| LoadError::Compile(CompileError::Module(error));
@@ -365,9 +365,7 @@ impl Engine {
     /// # Errors
     /// The module cannot be rewritten.
     pub fn rewritten(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
-        rewritten(admitted, self.options.check_mode.checks(admitted, false))
-            .map(|(bytes, _)| bytes)
-            .map_err(|e| LoadError::Compile(CompileError::Module(e)))
+        rewritten(admitted, self.checks(admitted, false)).map(|(module, _)| module.bytes)
     }
 
     /// Returns the bytes of the rewritten module that [`Self::load_suspendable`] compiles.
@@ -375,9 +373,7 @@ impl Engine {
     /// # Errors
     /// The module cannot be rewritten.
     pub fn rewritten_suspendable(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
-        rewritten(admitted, self.options.check_mode.checks(admitted, true))
-            .map(|(bytes, _)| bytes)
-            .map_err(|e| LoadError::Compile(CompileError::Module(e)))
+        rewritten(admitted, self.checks(admitted, true)).map(|(module, _)| module.bytes)
     }
 
     pub(crate) fn spaces(&self) -> &Spaces {
@@ -416,7 +412,11 @@ fn cache_key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
 
 /// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the
 /// layout of its function indices.
-fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIndices), String> {
+pub(crate) fn rewritten(
+    admitted: &Admitted,
+    checks: Checks,
+) -> Result<(RewrittenModule, FunctionIndices), LoadError> {
+    let failed = |error: &dyn std::fmt::Display| LoadError::Compile(CompileError::Module(error.to_string()));
     let limits = admitted.limits();
     // With slices only there is no allowance, so more fuel can be charged before it is used.
     let ahead = if checks == Checks::SliceOnly {
@@ -432,7 +432,7 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIn
     };
     let (costs, environment) = (CostTable::standard(), admitted.environment());
     let plan = charge::plan(admitted.module(), admitted.analysis(), &costs, &environment, rules)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| failed(&error))?;
     let task = RewriteTask {
         module: admitted.module(),
         facts: admitted.info(),
@@ -443,11 +443,11 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIn
         environment: &environment,
         checks,
     };
-    let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
+    let module = rewrite::rewrite(&task).map_err(|error| failed(&error))?;
     let imported = u32::try_from(plan.imports.len()).unwrap_or(u32::MAX);
     let functions = admitted.info().functions;
     let added = u32::from(checks != Checks::None) + u32::from(admitted.info().stream_function.is_some());
-    Ok((bytes, FunctionIndices { imported, functions, added }))
+    Ok((module, FunctionIndices { imported, functions, added }))
 }
 
 /// A module's compiled code, and the facts that are needed to run it.

@@ -13,6 +13,7 @@
 
 mod back_end;
 mod engine;
+mod explain;
 mod load;
 mod process;
 mod run;
@@ -22,6 +23,10 @@ pub use back_end::{BackEnd, LlvmUse};
 pub use engine::{
     CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
     compile_llvm_child,
+};
+pub use explain::{
+    CodeOrigin, ExplainedCode, ExplainedFunction, ExplainedGlobal, ExplainedInstruction, LlvmExplanation,
+    ModuleFunction, WithoutMachineCode,
 };
 pub use load::cache::{Cache, CacheError, user_folder};
 pub use load::compile::{CompileError, CompileLimits};

@@ -11,9 +11,10 @@ use std::time::Duration;
 use weir_admission::{Admitted, CalibratedProfile, Profile, Tier, VerifiedUse};
 use weir_os::StoppableBudget;
 use weir_sandbox::{
-    BackEnd, BatchInput, Cache, Call, CallFault, CallStep, CheckMode, Engine, EngineOptions, FaultKind,
-    FuelSlice, Instance, LlvmUse, LoadError, LoadedModule,
+    BackEnd, BatchInput, Cache, Call, CallFault, CallStep, CheckMode, CodeOrigin, Engine, EngineOptions,
+    ExplainedInstruction, FaultKind, FuelSlice, Instance, LlvmUse, LoadError, LoadedModule,
 };
+use weir_verify::{Place, Rule};
 
 /// Engines of both back ends with the same checks; `None` if LLVM's code cannot be made or run here.
 fn engines(check_mode: CheckMode) -> Option<[Engine; 2]> {
@@ -452,4 +453,41 @@ fn with_verified_code_only_a_module_without_such_code_is_refused() {
     let mut budget = StoppableBudget { budget: &mut used, must_stop: &must_stop };
     let error = later.load_counting(admit_verified_only(COUNTER), false, &mut budget).unwrap_err();
     assert!(error.to_string().contains("preempted"), "{error}");
+}
+
+#[test]
+fn machine_code_is_explained_with_its_origin_also_if_it_is_rejected() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i32.store (i32.const 64) (i32.load offset=40 (local.get $d))) (i32.const 0))"#;
+    let wasm = bytes(&wat(body), MANIFEST);
+    // `i32.load offset=40` with its alignment.
+    let load = wasm.windows(3).position(|code| code == [0x28, 2, 40]).unwrap();
+    let explain = |script: &str| {
+        let admitted = Admitted::admit(wasm.clone(), &[]).unwrap();
+        engine_with(folder.path(), script).explain_llvm(&admitted).unwrap()
+    };
+    let clang =
+        "$(ls /usr/lib/llvm-19/bin/clang /usr/local/bin/clang-19 /usr/bin/clang-19 2>/dev/null | head -1)";
+    let explained = explain(&format!(r#"exec {clang} "$@""#));
+    let code = explained.code.unwrap();
+    assert!(code.verdict.is_ok() && !explained.is_from_cache && explained.compiler_time.0 > 0);
+    let origin = CodeOrigin::Module(u32::try_from(load).unwrap());
+    let is_load = |at: &&ExplainedInstruction| at.facts.operand.is_some() && at.origin == origin;
+    let loads: Vec<_> = code.instructions.iter().filter(is_load).collect();
+    let place = loads[0].facts.operand.unwrap().place;
+    assert_eq!(place, Ok(Place::Region { lo: 40, hi: i64::from(u32::MAX) + 40 }));
+    assert!(code.instructions.iter().any(|at| at.origin == CodeOrigin::Loader));
+
+    // Another segment than GS.
+    let explained = explain(&format!(r#"{clang} "$@" | LC_ALL=C sed 's/\x65\x8b/\x3e\x8b/g'"#));
+    let code = explained.code.unwrap();
+    let rejections = code.verdict.unwrap_err();
+    let first = rejections.list()[0];
+    assert_eq!(first.rule, Rule::Prefix);
+    assert!(code.instructions.iter().any(|at| at.facts.offset == first.offset && !at.facts.is_reached));
+    assert!(code.functions.iter().all(|function| function.facts.is_none()));
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod check;
+pub(crate) mod compile;
 pub(crate) mod node;
 pub(crate) mod policy;
 pub(crate) mod run;

@@ -7,6 +7,7 @@ pub(crate) mod compile;
 pub(crate) mod copy;
 pub(crate) mod meter;
 pub(crate) mod native;
+pub(crate) mod origin;
 pub(crate) mod rewrite;
 pub(crate) mod stub;
 pub(crate) mod writer;

@@ -66,11 +66,7 @@ impl NativeModule {
     ) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
         let lowered = weir_lower::lower(bytes).map_err(|error| failed(&error))?;
-        if lowered.globals_bytes > GLOBALS_MAX {
-            return Err(failed(&"its globals take more than 56 KiB"));
-        }
-        let thunks = host_thunks(&lowered)
-            .ok_or_else(|| failed(&"it calls a function of the host that machine code cannot call"))?;
+        let thunks = host_thunks(&lowered).map_err(|why| failed(&why))?;
         let object = compile(&lowered.ir)?;
         let linked = weir_lower::link(&object, &lowered, CODE_MAX).map_err(|error| failed(&error))?;
         let verified = weir_verify::verify(linked.image, &verify_limits(thunks.len()))
@@ -135,8 +131,12 @@ impl NativeModule {
     }
 }
 
-/// Returns the functions of the host for all thunks; `None` if one of them does not exist.
-fn host_thunks(lowered: &Lowered) -> Option<Vec<HostThunk>> {
+/// Returns the functions of the host for all thunks of a lowered module, or the reason why the module cannot run as machine
+/// code.
+pub(crate) fn host_thunks(lowered: &Lowered) -> Result<Vec<HostThunk>, &'static str> {
+    if lowered.globals_bytes > GLOBALS_MAX {
+        return Err("its globals take more than 56 KiB");
+    }
     let thunk = |thunk: &Thunk| match *thunk {
         Thunk::Guest(guest) => Some(HostThunk::Guest(guest)),
         Thunk::Import(index) => match lowered.imports.get(index as usize)?.1.as_str() {
@@ -149,7 +149,8 @@ fn host_thunks(lowered: &Lowered) -> Option<Vec<HostThunk>> {
             }
         },
     };
-    lowered.thunks.iter().map(thunk).collect()
+    let thunks: Option<Vec<HostThunk>> = lowered.thunks.iter().map(thunk).collect();
+    thunks.ok_or("it calls a function of the host that machine code cannot call")
 }
 
 fn bytes_of(value: Constant) -> Vec<u8> {

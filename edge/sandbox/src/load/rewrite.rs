@@ -23,6 +23,7 @@
 use crate::load::batch::{BatchLayout, LoopCharges, StreamLayout};
 use crate::load::copy;
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, OnExhausted, Scratch, SliceGlobals};
+use crate::load::origin::{FunctionOrigins, RewrittenModule};
 use crate::load::writer::FunctionWriter;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -149,7 +150,7 @@ pub(crate) struct RewriteTask<'a> {
 
 /// Rewrites a module that admission has validated, section by section in their standard order. The start section is left
 /// out.
-pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallible>> {
+pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<RewrittenModule, Error<Infallible>> {
     let mut pass = RewritePass::new(task);
     let (parsed, mut module) = (task.module, Module::new());
     module.section(&pass.types()?).section(&pass.imports()).section(&pass.functions());
@@ -178,7 +179,8 @@ pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallibl
         module.section(&data);
     }
     module.section(&pass.names()?);
-    Ok(module.finish())
+    let copy_function = task.plan.has_memory_copy.then(|| pass.copy_function());
+    Ok(RewrittenModule { bytes: module.finish(), origins: pass.origins, copy_function })
 }
 
 /// The state of the rewriting pass.
@@ -190,6 +192,7 @@ pub(crate) struct RewritePass<'a> {
     /// a small function of the loader, the stand-in, replaces each of them.
     stand_ins: Vec<u32>,
     hints: BranchHints,
+    origins: Vec<FunctionOrigins>,
 }
 
 /// The part of a function's type that the pass uses.
@@ -230,7 +233,7 @@ impl<'a> RewritePass<'a> {
             .filter(|(index, function)| task.plan.is_referenced(*index) && needs_stand_in(function))
             .map(|(index, _)| index)
             .collect();
-        Self { task, meter, stand_ins, hints: BranchHints::new() }
+        Self { task, meter, stand_ins, hints: BranchHints::new(), origins: Vec::new() }
     }
 
     pub(crate) fn imported_count(&self) -> u32 {
@@ -678,6 +681,7 @@ impl RewritePass<'_> {
                 let within = u32::try_from(offset - begin).unwrap_or(u32::MAX);
                 writer.write(self, operator, offset, hints.get(&(index, within)).copied())?;
             }
+            self.origins.push(writer.origins);
             self.write_function(&mut code, self.direct_index(index), writer.body);
         }
         let mut added = Vec::new();

@@ -2,6 +2,7 @@
 
 use crate::load::batch::{LOCALS, write_descriptor_address};
 use crate::load::meter::{FuelMeter, MeteredBody, Scratch};
+use crate::load::origin::FunctionOrigins;
 use crate::load::rewrite::RewritePass;
 use std::convert::Infallible;
 use wasm_encoder::ValType;
@@ -13,6 +14,7 @@ use weir_bounds::charge::{Charge, ChargeAmount, ChargeSide, FunctionPlan, Replac
 /// parameters.
 pub(crate) struct FunctionWriter<'a> {
     pub(crate) body: MeteredBody,
+    pub(crate) origins: FunctionOrigins,
     /// The meter; `None` if no charges are made in this function.
     meter: Option<FuelMeter>,
     /// The charges of the plan that have not been written yet.
@@ -90,7 +92,16 @@ impl<'a> FunctionWriter<'a> {
         if let (CodeContext::Loop | CodeContext::Wrapped, Some(result)) = (context, result) {
             body.code.instructions().block(result);
         }
-        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, context, local_shift }
+        Self {
+            body,
+            origins: FunctionOrigins::default(),
+            meter,
+            charges: &plan.charges,
+            replaced: &plan.replaced,
+            depth: 0,
+            context,
+            local_shift,
+        }
     }
 
     /// Writes the instruction `operator` at this offset of the module, with its charges and the module's own branch hint.
@@ -101,6 +112,10 @@ impl<'a> FunctionWriter<'a> {
         offset: u64,
         hint: Option<bool>,
     ) -> Result<(), Error<Infallible>> {
+        // At its end, the packet function continues with the loader's loop over a batch.
+        let is_loop_end =
+            self.context == CodeContext::Loop && self.depth == 0 && matches!(operator, Operator::End);
+        self.origins.add(self.body.code.byte_len(), (!is_loop_end).then_some(offset));
         let count = self.charges.iter().take_while(|charge| charge.offset == offset).count();
         let (charges, later) = self.charges.split_at(count);
         self.charges = later;

@@ -74,12 +74,12 @@ pub(crate) struct FunctionIndices {
 
 impl FunctionIndices {
     /// Returns a function's index in the module before it was rewritten.
-    fn original_index(self, index: u32) -> u32 {
+    pub(crate) fn original_index(self, index: u32) -> u32 {
         if index < self.imported { index } else { index.saturating_sub(self.added).max(self.imported) }
     }
 
     /// Returns true if a function belongs to the module, and was not added by the loader.
-    fn is_original(self, index: u32) -> bool {
+    pub(crate) fn is_original(self, index: u32) -> bool {
         self.original_index(index) < self.functions
     }
 }

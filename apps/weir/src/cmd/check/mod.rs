@@ -2,8 +2,8 @@
 
 mod annotate;
 mod json;
-mod paint;
-mod source;
+pub(crate) mod paint;
+pub(crate) mod source;
 mod summary;
 mod table;
 
