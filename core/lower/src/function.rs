@@ -283,7 +283,8 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
     }
 
     fn branch(&mut self, label: u32) {
-        _ = writeln!(self.code, " br label %b{label}");
+        let location = self.location();
+        _ = writeln!(self.code, " br label %b{label}, {location}");
     }
 
     fn begin_block(&mut self, label: u32) {

@@ -58,6 +58,8 @@ pub struct Lowered {
     pub globals_bytes: u32,
     /// The names of functions, by index.
     pub names: BTreeMap<u32, String>,
+    /// For each function of the module that is not imported, the offset behind its code in the module.
+    pub body_ends: Vec<u32>,
     /// The offsets of the accesses to memory before which the code compares the address, sorted. All others need no check.
     pub checked: Vec<u32>,
 }
@@ -135,7 +137,9 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
     let mut ir = String::new();
     header(&mut ir, &module)?;
     let (mut stack_arguments, mut checked) = (Vec::new(), Vec::new());
+    let mut body_ends = Vec::new();
     for (index, body) in (module.imported()..).zip(&module.bodies) {
+        body_ends.push(u32::try_from(body.range().end).unwrap_or(u32::MAX));
         let left = TEXT_MAX.saturating_sub(ir.len());
         ir.push_str(&FunctionLowering::lower(&module, index, body, left, &mut checked)?);
         stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
@@ -156,6 +160,7 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
         global_exports: module.global_exports.iter().cloned().collect(),
         globals_bytes: module.globals_bytes,
         names: module.names,
+        body_ends,
         checked,
     })
 }

@@ -1,6 +1,6 @@
 //! The positions of machine code in the module, from the debug information of the object file.
 //!
-//! The lowering gives offsets in the rewritten module as line numbers. All instructions but branches have one. The compiler is
+//! The lowering gives offsets in the rewritten module as line numbers. All instructions but conditional branches have one. The compiler is
 //! not trusted, so a position can be wrong; no safety depends on it.
 
 use crate::object::{ObjectError, SectionPlaces};

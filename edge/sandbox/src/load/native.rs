@@ -5,9 +5,9 @@
 use crate::load::compile::CompileError;
 use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
-use weir_lower::{Constant, GuestThunk, Lowered, Thunk};
+use weir_lower::{CodePosition, Constant, GuestThunk, Lowered, Thunk};
 use weir_native::layout::GLOBALS_MAX;
 use weir_native::{CODE_MAX, NativeCode, verify_limits};
 
@@ -42,6 +42,26 @@ pub(crate) struct NativeModule {
     /// The offsets of the functions in the code, with their indices in the rewritten module, by rising offset.
     places: Vec<(u32, u32)>,
     names: BTreeMap<u32, String>,
+    /// The number of imported functions.
+    imported: u32,
+    /// The offsets behind the functions' code in the rewritten module.
+    body_ends: Vec<u32>,
+    /// The positions of the code in the rewritten module, which are read when they are needed.
+    positions: OnceLock<Vec<CodePosition>>,
+}
+
+/// A function of the rewritten module: its index, and its name.
+pub(crate) type NamedFunction = (u32, Option<String>);
+
+/// The place of an instruction of the machine code in the rewritten module.
+#[derive(Debug, Default)]
+pub(crate) struct NativePlace {
+    /// The function of the module that has the instruction, by the compiler's statement; `None` if it states none.
+    pub(crate) stated: Option<NamedFunction>,
+    /// The function whose code contains the instruction, into which LLVM may have inlined others.
+    pub(crate) containing: Option<NamedFunction>,
+    /// The offset of the instruction in the rewritten module, by the compiler's statement.
+    pub(crate) offset: Option<u32>,
 }
 
 /// A mutable global of a module.
@@ -109,6 +129,9 @@ impl NativeModule {
             thunks,
             places,
             names: lowered.names,
+            imported: lowered.imported,
+            body_ends: lowered.body_ends,
+            positions: OnceLock::new(),
         })
     }
 
@@ -122,12 +145,22 @@ impl NativeModule {
         self.globals.get(export).copied()
     }
 
-    /// Returns the function that contains the instruction at an offset in the code: its index in the rewritten module, and its
-    /// name.
-    pub(crate) fn function_at(&self, offset: usize) -> Option<(u32, Option<&str>)> {
-        let after = self.places.partition_point(|(start, _)| *start as usize <= offset);
-        let (_, function) = *self.places.get(after.checked_sub(1)?)?;
-        Some((function, self.names.get(&function).map(String::as_str)))
+    /// Returns the place of the instruction at an offset in the code.
+    pub(crate) fn place_at(&self, offset: usize) -> NativePlace {
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        let positions =
+            self.positions.get_or_init(|| weir_lower::positions(&self.object, CODE_MAX).unwrap_or_default());
+        let after = positions.partition_point(|position| position.offset <= offset);
+        let position = after.checked_sub(1).and_then(|index| positions[index].module_offset);
+        let stated = position.and_then(|position| {
+            let index = self.body_ends.partition_point(|end| *end <= position);
+            (index < self.body_ends.len()).then_some(())?;
+            self.imported.checked_add(u32::try_from(index).ok()?)
+        });
+        let after = self.places.partition_point(|(start, _)| *start <= offset);
+        let containing = after.checked_sub(1).map(|index| self.places[index].1);
+        let named = |function: u32| (function, self.names.get(&function).cloned());
+        NativePlace { stated: stated.map(named), containing: containing.map(named), offset: position }
     }
 }
 

@@ -123,10 +123,12 @@ impl CallFault {
                 code.function_at(*at).map(|(index, name)| display_name(index, name.as_deref(), indices));
             return Self { kind: FaultKind::TimeOverrun, function, offset: None };
         }
-        if let Some(NativeFault { kind, function, .. }) = error.downcast_ref() {
-            let function = function.as_ref();
+        if let Some(NativeFault { kind, place }) = error.downcast_ref() {
+            let found = [&place.stated, &place.containing].into_iter().flatten();
+            let original = found.clone().find(|(index, _)| indices.is_original(*index));
+            let function = original.or(found.clone().next());
             let function = function.map(|(index, name)| display_name(*index, name.as_deref(), indices));
-            return Self { kind: *kind, function, offset: None };
+            return Self { kind: *kind, function, offset: place.offset.map(|offset| offset as usize) };
         }
         let kind = FaultKind::of(error).unwrap_or_else(|| {
             use wasmtime::Trap;

@@ -3,7 +3,7 @@
 //! The sandbox of such an instance is the same: memory, packets and the host's state are those of the wasmtime store. Its
 //! functions are in machine code, and its globals below the memory.
 
-use crate::load::native::{HostThunk, MutableGlobal, NativeModule};
+use crate::load::native::{HostThunk, MutableGlobal, NativeModule, NativePlace};
 use crate::run::entry::Globals;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostState, Register, call_one};
@@ -28,8 +28,7 @@ pub(crate) struct NativeInstance {
 #[error("{kind}")]
 pub(crate) struct NativeFault {
     pub(crate) kind: FaultKind,
-    /// The index and the name of the function, in the rewritten module.
-    pub(crate) function: Option<(u32, Option<String>)>,
+    pub(crate) place: NativePlace,
 }
 
 impl NativeInstance {
@@ -143,17 +142,16 @@ impl NativeInstance {
         }))
     }
 
-    /// Adds the place of an aborted call to its error.
-    fn abort_error(&self, error: wasmtime::Error, offset: usize) -> wasmtime::Error {
+    /// Adds the place of an aborted call to its error. `behind` is the offset behind the call of the host function.
+    fn abort_error(&self, error: wasmtime::Error, behind: usize) -> wasmtime::Error {
         match error.downcast_ref::<FaultKind>() {
-            Some(kind) => self.fault(*kind, offset).into(),
+            Some(kind) => self.fault(*kind, behind.saturating_sub(1)).into(),
             None => error,
         }
     }
 
     fn fault(&self, kind: FaultKind, offset: usize) -> NativeFault {
-        let function = self.module.function_at(offset);
-        NativeFault { kind, function: function.map(|(index, name)| (index, name.map(str::to_owned))) }
+        NativeFault { kind, place: self.module.place_at(offset) }
     }
 }
 
