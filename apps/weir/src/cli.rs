@@ -310,6 +310,9 @@ pub struct Run {
     /// alone. Records do not depend on it
     #[arg(long, value_enum, value_name = "COMPILER", default_value_t = BackEndArg::Auto)]
     pub back_end: BackEndArg,
+    /// Writes the names and addresses of the modules' functions where `perf report` looks for them: /tmp/perf-PID.map
+    #[arg(long)]
+    pub perf_map: bool,
     /// Neither use nor store compiled modules
     #[arg(long)]
     pub no_cache: bool,

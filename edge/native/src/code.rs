@@ -124,6 +124,11 @@ impl NativeCode {
         mapping..mapping.wrapping_add(self.code.end - mapping.addr())
     }
 
+    /// Returns the address of the code at an offset.
+    pub fn address_at(&self, offset: u32) -> usize {
+        self.code.start.saturating_add(offset as usize)
+    }
+
     /// Returns the addresses of the functions.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.code.clone()

@@ -1,11 +1,14 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
-use crate::engine::{Engine, LoadError, LoadedModule};
+use crate::engine::{Engine, LoadError, LoadedModule, rewritten};
 use crate::load::clang::LlvmCompiler;
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
+use crate::run::fault::{CallFault, display_name};
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use weir_bounds::{Lines, SourceLine};
 use weir_os::ProcessorBudget;
 
 /// The compiler of the code in which a module runs.
@@ -205,6 +208,15 @@ impl Engine {
     }
 }
 
+/// A function in a module's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeSymbol {
+    /// The addresses of the code.
+    pub addresses: Range<usize>,
+    /// The name, or the index if there is none, with the back end.
+    pub name: String,
+}
+
 impl LoadedModule {
     /// Returns the compiler of the code in which new instances of the module run.
     pub fn back_end(&self) -> BackEnd {
@@ -214,6 +226,31 @@ impl LoadedModule {
     /// Returns the reason why the module does not run in verified code of LLVM; `None` if it does.
     pub fn why_not_llvm(&self) -> Option<&str> {
         self.native.why_none()
+    }
+
+    /// Returns the functions in the module's code of all back ends, for profilers.
+    pub fn symbols(&self) -> Vec<CodeSymbol> {
+        let symbol = |index: u32, name: Option<&str>, addresses: Range<usize>, back_end: BackEnd| {
+            let name = display_name(index, name, self.indices);
+            CodeSymbol { addresses, name: format!("{name} [{back_end}]") }
+        };
+        let native = self.native.code().into_iter().flat_map(|code| code.symbols());
+        let native = native.map(|(index, name, addresses)| symbol(index, name, addresses, BackEnd::Llvm));
+        let cranelift = self.code_map.symbols();
+        let cranelift = cranelift
+            .map(|(index, name, addresses)| symbol(index, name.as_deref(), addresses, BackEnd::Cranelift));
+        cranelift.chain(native).collect()
+    }
+
+    /// Returns the line of the author's source for a fault, if the fault has a place and the module has such lines. The module is
+    /// rewritten again for that, so this is for messages.
+    pub fn source_line(&self, fault: &CallFault) -> Option<SourceLine> {
+        let offset = u32::try_from(fault.offset?).ok()?;
+        let (rewritten, _) = rewritten(&self.admitted, self.checks).ok()?;
+        let origins = rewritten.origins();
+        let after = origins.partition_point(|(start, _)| *start <= offset);
+        let origin = origins.get(after.checked_sub(1)?)?.1?;
+        Lines::new(self.admitted.module()).line(origin.into())
     }
 
     /// Returns true if the module waits for [`Engine::compile_with_llvm`].

@@ -19,7 +19,7 @@ mod process;
 mod run;
 mod watchdog;
 
-pub use back_end::{BackEnd, LlvmUse};
+pub use back_end::{BackEnd, CodeSymbol, LlvmUse};
 pub use engine::{
     CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
     compile_llvm_child,

@@ -5,6 +5,7 @@
 use crate::load::compile::CompileError;
 use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
 use weir_lower::{CodePosition, Constant, GuestThunk, Lowered, Thunk};
@@ -143,6 +144,16 @@ impl NativeModule {
     /// Returns the place below the memory of an exported global.
     pub(crate) fn global(&self, export: &str) -> Option<u32> {
         self.globals.get(export).copied()
+    }
+
+    /// Returns the functions by rising address: index in the rewritten module, name, and addresses.
+    pub(crate) fn symbols(&self) -> impl Iterator<Item = (u32, Option<&str>, Range<usize>)> {
+        let ends = self.places.iter().skip(1).map(|(offset, _)| self.code.address_at(*offset));
+        let ends = ends.chain([self.code.executable().end.addr()]);
+        self.places.iter().zip(ends).map(|((offset, function), end)| {
+            let name = self.names.get(function).map(String::as_str);
+            (*function, name, self.code.address_at(*offset)..end)
+        })
     }
 
     /// Returns the place of the instruction at an offset in the code.

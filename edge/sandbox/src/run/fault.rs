@@ -155,7 +155,7 @@ impl CallFault {
 }
 
 /// Returns a function's name for messages.
-fn display_name(index: u32, name: Option<&str>, indices: FunctionIndices) -> String {
+pub(crate) fn display_name(index: u32, name: Option<&str>, indices: FunctionIndices) -> String {
     match name {
         Some(name) => name.chars().take(80).collect(),
         None => format!("function {}", indices.original_index(index)),

@@ -51,6 +51,14 @@ impl CodeMap {
             .is_some_and(|function| function.contains(&pc))
     }
 
+    /// Returns the functions: index in the rewritten module, name, and addresses.
+    pub(crate) fn symbols(&self) -> impl Iterator<Item = (u32, Option<String>, Range<usize>)> {
+        let text = self.module.text().as_ptr().addr();
+        self.module
+            .functions()
+            .map(move |f| (f.index.as_u32(), f.name, text + f.offset..text + f.offset + f.len))
+    }
+
     /// Returns the index and name of the function that contains an instruction.
     pub(crate) fn function_at(&self, pc: usize) -> Option<(u32, Option<String>)> {
         let offset = pc.checked_sub(self.module.text().as_ptr().addr())?;

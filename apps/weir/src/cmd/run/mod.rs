@@ -9,6 +9,7 @@ mod forward;
 mod instance_times;
 mod outputs;
 mod packet_source;
+mod perf_map;
 mod shard;
 mod source;
 mod summary;
@@ -36,14 +37,14 @@ use outputs::Outputs;
 use packet_source::{PacketSourceError, ReadMode};
 use shard::{PacketFault, Shard};
 use source::{RunLimits, RunSource};
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, RunSummary, WrittenCapture};
 use tables::{TableArgError, Tables};
-use weir_admission::{Admitted, ModuleKind, Parallel};
+use weir_admission::{Admitted, ModuleKind, Parallel, VerifiedUse};
 use weir_datapath::driver::BatchError;
 use weir_datapath::source::PacketSource;
 use weir_netio::{CaptureFilter, CaptureFilterError, OpenError, WriteError};
@@ -301,7 +302,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         let shards = &shards[sink.instances];
         let results = (streams, sent);
         let without_effect = has_packet_output(args) && !sink.has_changed_packets;
-        let mut module = ModuleSummary::new(sink.label, program.admitted(), shards, results, nanos_per_cycle);
+        let mut module = ModuleSummary::new(sink.label, program, shards, results, nanos_per_cycle);
         module.without_effect = without_effect && program.admitted().manifest().kind == ModuleKind::Filter;
         modules.push(module);
     }
@@ -328,6 +329,16 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         overview: report.overview(),
         utc_offset: args.printing.utc_offset(),
     };
+    if args.perf_map {
+        let labels = summary.modules.iter().map(ModuleSummary::name);
+        let written = perf_map::write(labels.zip(&programs));
+        let _ = match written {
+            Ok(path) => writeln!(std::io::stderr(), "weir: names of functions for perf: {}", path.escaped()),
+            Err(error) => {
+                writeln!(std::io::stderr(), "weir: warning: no names of functions for perf: {error}")
+            }
+        };
+    }
     summary.set_errors(&errors);
     let report_written = files.report.map_or(Ok(None), |file| {
         file.write(&report.render(&summary.capture_facts(), &summary.module_facts())).map(Some)
@@ -502,7 +513,14 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
         }
     }
     let engine = Engine::new(options, cache).map_err(failed("weir"))?;
-    let load = |(name, admitted): (String, _)| {
+    let load = |(name, admitted): (String, Admitted)| {
+        if admitted.profile().verified == VerifiedUse::Only && std::io::stderr().is_terminal() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "weir: {}: waits for verified code of LLVM, which the profile demands",
+                name.escaped()
+            );
+        }
         let program = engine.load(admitted).map_err(failed(&name))?;
         if let (BackEndArg::Llvm, Some(why)) = (args.back_end, program.why_not_llvm()) {
             let _ = writeln!(

@@ -2,6 +2,7 @@
 
 use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use std::fmt;
+use weir_bounds::SourceLine;
 use weir_datapath::driver::{BatchDriver, BatchError};
 use weir_netio::{Block, DescriptorRing};
 use weir_sandbox::{Cycles, During, Incident, Instance};
@@ -16,6 +17,8 @@ pub struct PacketFault {
     pub incident: Incident,
     /// The number of the packet, for a fault while handling one.
     pub packet: Option<u64>,
+    /// The line of the module's source, if it is known.
+    pub line: Option<SourceLine>,
 }
 
 impl fmt::Display for PacketFault {
@@ -30,7 +33,11 @@ impl fmt::Display for PacketFault {
             (During::Lost, _) => f.write_str("weir_lost")?,
             (During::Idle, _) => f.write_str("between two batches")?,
         }
-        write!(f, ": {}", self.incident.fault)
+        write!(f, ": {}", self.incident.fault)?;
+        match &self.line {
+            Some(SourceLine { file, line }) => write!(f, " ({file}:{line})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -240,6 +247,7 @@ impl Shard {
                 During::Packet(index) => Some(first_packet + u64::from(index)),
                 _ => None,
             },
+            line: None,
         });
         self.first_faults.extend(faults);
     }

@@ -9,12 +9,12 @@ use super::outputs::OutputSent;
 use super::shard::{PacketFault, Shard};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_admission::{Admitted, Tier};
+use weir_admission::Tier;
 use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
 use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
 use weir_rows::UtcOffset;
-use weir_sandbox::{BackEnd, During, Instance};
+use weir_sandbox::{BackEnd, During, Instance, LoadedModule};
 use weir_units::{Bytes, Escape as _, Nanos};
 use weir_wire::stream::TcpStreamCounters;
 
@@ -146,16 +146,20 @@ impl ModuleSummary {
     /// Adds up the results of a module's instances.
     pub fn new(
         name: String,
-        admitted: &Admitted,
+        module: &LoadedModule,
         shards: &[Shard],
         (streams, outputs): (Vec<StreamRows>, Vec<OutputSent>),
         nanos_per_cycle: f64,
     ) -> Self {
+        let admitted = module.admitted();
         let manifest = admitted.manifest();
         let counters = || shards.iter().map(|shard| shard.instance().counters());
         let mut first_faults: Vec<PacketFault> =
             shards.iter().flat_map(|shard| shard.first_faults.iter().cloned()).collect();
         first_faults.sort_by_key(|fault| fault.packet);
+        for fault in first_faults.iter_mut().take(FAULTS_SHOWN) {
+            fault.line = module.source_line(&fault.incident.fault);
+        }
         let parameters = manifest.parameters.iter().zip(admitted.values());
         Self {
             name,
@@ -195,6 +199,11 @@ impl ModuleSummary {
             streams,
             outputs,
         }
+    }
+
+    /// Returns the name under which the module runs.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     fn records(&self) -> u64 {
