@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod back_ends;
 mod calibrate;
 mod captures;
 mod check;

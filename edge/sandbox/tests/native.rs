@@ -1,7 +1,7 @@
 //! Modules in verified code of LLVM, beside the same modules in Cranelift's code. All other tests of this program run in LLVM's
 //! code, too, with `WEIR_TEST_BACK_END=llvm`.
 
-use crate::oracle::compile::clang;
+use crate::oracle::compile::{clang, compile};
 use crate::support::{MANIFEST, Packets, all, bytes, values, wat};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -503,4 +503,26 @@ fn machine_code_is_explained_with_its_origin_also_if_it_is_rejected() {
     assert_eq!(first.rule, Rule::Prefix);
     assert!(code.instructions.iter().any(|at| at.facts.offset == first.offset && !at.facts.is_reached));
     assert!(code.functions.iter().all(|function| function.facts.is_none()));
+}
+
+/// With suspension points, as in nodes, the code is larger, and all of it is verified, too.
+#[test]
+fn all_shipped_modules_run_in_verified_code() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/modules");
+    let engine = Engine::new(EngineOptions::default(), None).unwrap();
+    let mut modules = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let Ok(wasm) = std::fs::read(path.join(format!("{name}.wasm"))) else { continue };
+        let admitted = Admitted::admit(wasm, &[]).unwrap();
+        match compile(&engine.rewritten_suspendable(&admitted).unwrap()) {
+            None => return,
+            Some(Err(unsupported)) => panic!("{name}: {unsupported}"),
+            // `compile` panics for code that is rejected.
+            Some(Ok((lowered, functions, _))) => assert_eq!(functions.len(), lowered.stack_arguments.len()),
+        }
+        modules += 1;
+    }
+    assert!(modules > 20, "{modules}");
 }
