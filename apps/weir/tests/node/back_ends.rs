@@ -72,3 +72,46 @@ fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
     assert_eq!(testbed.count("apart", "busy", "faults"), 0);
     assert!(testbed.stop().success());
 }
+
+#[test]
+fn a_session_whose_profile_demands_verified_code_runs_no_other() {
+    if !is_inside("back_ends::a_session_whose_profile_demands_verified_code_runs_no_other") {
+        return;
+    }
+    let session = |name: &str, process: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nprofile = \"verified\"\n\
+             cpu = [{{ period = \"20ms\", slice = \"4ms\", borrow = true }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp\", queue = 20000 }}]\n"
+        )
+    };
+    let mut testbed = Testbed::new("");
+    std::fs::write(testbed.path().join("verified.toml"), "verified = 'only'\n").unwrap();
+    let config = std::fs::read_to_string(testbed.config()).unwrap();
+    let profile = "[[profile]]\nname = \"verified\"\nfile = \"verified.toml\"\n";
+    let sessions = session("here", "node") + &session("apart", "own");
+    std::fs::write(testbed.config(), config + profile + &sessions).unwrap();
+    testbed.request(json!("reload"));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    let has_clang = Path::new("/usr/lib/llvm-19/bin/clang").exists();
+    for name in ["here", "apart"] {
+        let loaded = testbed.load(name, json!({"module": "busy.wasm"}), &busy(now));
+        if !has_clang {
+            assert!(loaded.to_string().contains("verified machine code"), "{loaded}");
+            continue;
+        }
+        // It has waited for the code.
+        assert!(loaded["done"].is_object(), "{loaded}");
+        assert_eq!(testbed.part(name, "modules", "busy")["back_end"], "LLVM");
+        testbed.send(&vec![udp(1, b"x"); 100]);
+        testbed.until("its packets are processed", |testbed| testbed.count(name, "busy", "records") >= 100);
+        assert_eq!(testbed.count(name, "busy", "faults"), 0);
+        // A module that cannot be lowered is refused, with the instruction.
+        let body = r#"(table 1 funcref)
+            (func (export "weir_packet") (param $d i32) (result i32) (ref.is_null (ref.null func)))"#;
+        let other = assemble(&text(body), Some(MANIFEST.replace("NAME", "other").as_bytes()));
+        let refused = testbed.load(name, json!({"module": "other.wasm"}), &other).to_string();
+        assert!(refused.contains("verified machine code") && refused.contains("`RefNull`"), "{refused}");
+    }
+    assert!(testbed.stop().success());
+}
