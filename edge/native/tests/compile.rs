@@ -22,8 +22,16 @@ pub fn clang(ir: &str) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
+/// A module with its verified code.
+pub struct Compiled {
+    pub lowered: Lowered,
+    /// For each function of the module that is not imported, its index in the code.
+    pub functions: Vec<u32>,
+    pub code: VerifiedCode,
+}
+
 /// Lowers, compiles and verifies a module. `None` without clang; an error for a module that cannot be lowered.
-pub fn compile(wasm: &[u8]) -> Option<Result<(Lowered, Vec<u32>, VerifiedCode), Unsupported>> {
+pub fn compile(wasm: &[u8]) -> Option<Result<Compiled, Unsupported>> {
     let lowered = match lower(wasm) {
         Ok(lowered) => lowered,
         Err(LowerError::Unsupported(unsupported)) => return Some(Err(unsupported)),
@@ -33,5 +41,5 @@ pub fn compile(wasm: &[u8]) -> Option<Result<(Lowered, Vec<u32>, VerifiedCode), 
     let linked = link(&object, &lowered, CODE_MAX).unwrap();
     let code = verify(linked.image, &verify_limits(lowered.thunks.len()))
         .unwrap_or_else(|rejections| panic!("{rejections}"));
-    Some(Ok((lowered, linked.functions, code)))
+    Some(Ok(Compiled { lowered, functions: linked.functions, code }))
 }

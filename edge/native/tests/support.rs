@@ -1,6 +1,6 @@
 //! A sandbox for modules in the text format.
 
-use crate::compile::compile;
+use crate::compile::{Compiled, compile};
 use std::io::Write;
 use std::ptr;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub struct Native {
 impl Native {
     /// Compiles a module with one page of memory; `None` without clang or on a machine that cannot run native code.
     pub fn new(text: &str) -> Option<Self> {
-        let (lowered, functions, code) = compile(&wat::parse_str(text).unwrap())?.unwrap();
+        let Compiled { lowered, functions, code } = compile(&wat::parse_str(text).unwrap())?.unwrap();
         if !weir_native::is_supported() {
             _ = writeln!(std::io::stderr(), "SKIPPED: this machine cannot run native code");
             return None;

@@ -3,8 +3,8 @@
 //! The modules are arbitrary ones of wasm-smith. They are rewritten as suspendable ones, so that no call is endless:
 //! it ends with its first slice.
 
+use crate::llvm::{LlvmInstance, LlvmModule, kind};
 use crate::oracle::generate;
-use crate::oracle::llvm::{LlvmInstance, LlvmModule, kind};
 use crate::oracle::space::{Creator, GUARD, RESERVED};
 use crate::suite::adapters::{Adapters, adapter_name, value_name, with_adapters};
 use crate::suite::{as_module_of_weir, bits};

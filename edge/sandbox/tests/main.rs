@@ -5,6 +5,7 @@ mod crypto;
 mod differential;
 mod hostile;
 mod keeping;
+mod llvm;
 mod modules;
 mod native;
 mod oracle;

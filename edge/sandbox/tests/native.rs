@@ -1,7 +1,7 @@
 //! Modules in verified code of LLVM, beside the same modules in Cranelift's code. All other tests of this program run in LLVM's
 //! code, too, with `WEIR_TEST_BACK_END=llvm`.
 
-use crate::oracle::compile::{clang, compile};
+use crate::llvm::compile::{Compiled, clang, compile};
 use crate::support::{MANIFEST, Packets, all, bytes, values, wat};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -520,7 +520,9 @@ fn all_shipped_modules_run_in_verified_code() {
             None => return,
             Some(Err(unsupported)) => panic!("{name}: {unsupported}"),
             // `compile` panics for code that is rejected.
-            Some(Ok((lowered, functions, _))) => assert_eq!(functions.len(), lowered.stack_arguments.len()),
+            Some(Ok(Compiled { lowered, functions, .. })) => {
+                assert_eq!(functions.len(), lowered.stack_arguments.len())
+            }
         }
         modules += 1;
     }

@@ -8,7 +8,7 @@
 //! Some of the modules also run in verified code of LLVM, before and after rewriting; with `WEIR_TEST_BACK_END=llvm` all do
 //! that can be lowered.
 
-use crate::oracle::llvm::{LlvmInstance, LlvmModule, kind};
+use crate::llvm::{LlvmInstance, LlvmModule, kind};
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use crate::suite::adapters::{Adapters, with_adapters};
 use crate::suite::{self, as_module_of_weir, matches, value};

@@ -5,12 +5,9 @@
 
 #![allow(dead_code, reason = "each user of the oracle uses a part")]
 
-#[path = "../../../native/tests/compile.rs"]
-pub mod compile;
 pub mod exact;
 #[path = "../../../../core/bounds/tests/generate/mod.rs"]
 pub mod generate;
-pub mod llvm;
 pub mod plain;
 pub mod space;
 

@@ -8,10 +8,11 @@ use std::ptr;
 use std::sync::Arc;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, POLL_PAGE, TABLES_BASE};
-use weir_native::layout::BELOW;
 
 pub const RESERVED: usize = 4 << 30;
 pub const GUARD: usize = 32 << 20;
+/// Inaccessible bytes below the memory, for machine code.
+pub const BELOW: usize = 64 << 10;
 /// Bytes of packets.
 pub const ARENA: usize = 1 << 16;
 /// Bytes of descriptors.

@@ -1,13 +1,19 @@
 //! Modules in verified code of LLVM outside weir's sandbox. Memory and tables are those of an instance in wasmtime.
 
-use super::compile::compile;
+#[path = "../../../native/tests/compile.rs"]
+pub mod compile;
+
+use crate::oracle::space::BELOW;
 use crate::suite::adapters::{Adapters, adapter_name, value_name};
+use compile::{Compiled, compile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wasmparser::ValType;
 use wasmtime::{Instance, Memory, Store, Val};
 use weir_lower::{Constant, GuestThunk, Lowered, Thunk, TrapCode, Unsupported};
 use weir_native::{HostAnswer, HostCalls, NativeCode, NativeExit, NativeGlobals, NativeSandbox, TrapKind};
+
+const _: () = assert!(BELOW == weir_native::layout::BELOW);
 
 /// Bytes of the stack.
 const STACK: usize = 1 << 20;
@@ -26,7 +32,7 @@ impl LlvmModule {
         if !weir_native::is_supported() {
             return None;
         }
-        Some(compile(bytes)?.map(|(lowered, functions, code)| {
+        Some(compile(bytes)?.map(|Compiled { lowered, functions, code }| {
             let code = NativeCode::new(code, lowered.thunks.len()).expect("there is room");
             Self { lowered, functions, code: Arc::new(code), adapters: adapters.clone() }
         }))
@@ -131,7 +137,7 @@ pub fn kind(error: &wasmtime::Error) -> &'static str {
 
 impl LlvmInstance {
     /// Starts a module beside an instance of the same module in wasmtime, none of whose functions has been called. The memory
-    /// is that of a [`Creator`](super::space::Creator). The start function has not run.
+    /// is that of a [`Creator`](crate::oracle::space::Creator). The start function has not run.
     pub fn new<T: 'static>(module: LlvmModule, store: &mut Store<T>, instance: &Instance) -> Self {
         let memory = instance.get_memory(&mut *store, "memory").expect("it is exported");
         let base = memory.data_ptr(&*store);
