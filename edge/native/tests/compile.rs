@@ -22,8 +22,11 @@ pub fn clang(ir: &str) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
+/// A lowered module, the offsets of its functions, and its code.
+type CompiledParts = (Lowered, Vec<u32>, VerifiedCode);
+
 /// Lowers, compiles and verifies a module. `None` without clang; an error for a module that cannot be lowered.
-pub fn compile(wasm: &[u8]) -> Option<Result<(Lowered, Vec<u32>, VerifiedCode), Unsupported>> {
+pub fn compile(wasm: &[u8]) -> Option<Result<CompiledParts, Unsupported>> {
     let lowered = match lower(wasm) {
         Ok(lowered) => lowered,
         Err(LowerError::Unsupported(unsupported)) => return Some(Err(unsupported)),
