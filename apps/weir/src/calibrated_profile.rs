@@ -35,7 +35,7 @@ pub enum ProfileFileError {
 /// [`calibration`]).
 pub fn calibrated_profile(profile: Option<&Path>) -> Result<CalibratedProfile, ProfileFileError> {
     let profile = profile.map(read_profile).transpose()?.unwrap_or_default();
-    Ok(CalibratedProfile { profile, calibration: calibration() })
+    Ok(CalibratedProfile::new(profile, calibration()))
 }
 
 fn read_profile(path: &Path) -> Result<Profile, ProfileFileError> {

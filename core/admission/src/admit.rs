@@ -124,7 +124,7 @@ impl Admitted {
 
     /// Returns the profile that admitted the module.
     pub fn profile(&self) -> &Profile {
-        &self.assessment.calibrated_profile().profile
+        self.assessment.calibrated_profile().profile()
     }
 
     /// Returns the version of the cost table by which bounds and limits count fuel.

@@ -17,13 +17,44 @@ use weir_wire::stream::StreamLayer;
 /// The shortest period of ticks. A parameter with a shorter period counts as this period.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
 
-/// A profile, with the calibration of the node that converts its limits in time to fuel.
+/// A profile, with the calibration of the node that converts its limits in time to fuel. The default is for a node that is
+/// not calibrated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CalibratedProfile {
-    /// The operator's profile.
-    pub profile: Profile,
-    /// The time that fuel takes on the node.
-    pub calibration: Calibration,
+    profile: Profile,
+    /// The calibration for the code in which the profile lets modules run.
+    calibration: Calibration,
+}
+
+impl CalibratedProfile {
+    /// Joins a profile and a node's calibration. The times of the back ends count in whose code the profile lets modules
+    /// run.
+    pub fn new(profile: Profile, calibration: Calibration) -> Self {
+        let calibration = calibration.for_use(profile.verified);
+        Self { profile, calibration }
+    }
+
+    /// Returns the operator's profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Returns the time that fuel takes on the node, in the slower of the back ends that may run a module.
+    pub fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    /// Returns the limits for each call, converted to fuel for the slowest kind of work.
+    pub fn limits(&self) -> FuelLimits {
+        self.profile.limits(&self.calibration)
+    }
+}
+
+impl From<Profile> for CalibratedProfile {
+    /// Returns the profile with the calibration of a node that is not calibrated.
+    fn from(profile: Profile) -> Self {
+        Self::new(profile, Calibration::default())
+    }
 }
 
 /// A valid module with its parameter values, bounds and limits, and the verdict: the tier in which the module may run,
@@ -120,7 +151,7 @@ impl Assessment {
             weir_bounds::analyse(&module, &environment, &CostTable::standard()).map_err(|error| {
                 ModuleRefusal::Invalid { offset: error.offset, reason: escaped(&error.reason) }
             })?;
-        let limits = calibrated.profile.limits(&calibrated.calibration);
+        let limits = calibrated.limits();
         let comparisons = compare(&analysis, &info, &manifest, tcp.as_ref(), &calibrated.profile, &limits);
         let verdict = check_limits_of_all_tiers(&info, tick, &calibrated.profile)
             .and_then(|()| cheapest_tier(&comparisons, &analysis, calibrated).map_err(ModuleRefusal::from));
@@ -360,10 +391,9 @@ mod tests {
             calls: Vec::new(),
             host_calls: Vec::new(),
         };
-        let calibrated =
-            CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
+        let calibrated = CalibratedProfile::from(Profile::parse(profile).unwrap());
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
-        let limits = calibrated.profile.limits(&calibrated.calibration);
+        let limits = calibrated.limits();
         let comparisons = compare(&analysis, info, &manifest, None, &calibrated.profile, &limits);
         cheapest_tier(&comparisons, &analysis, &calibrated).map_err(|excess| excess.to_string())
     }

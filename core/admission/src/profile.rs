@@ -352,8 +352,9 @@ impl Profile {
         KEYS.iter().map(|(name, key)| format!("{name} = {}\n", key.write(&mut profile))).collect()
     }
 
-    /// Returns the limits for each call, converted to fuel by a node's calibration for its slowest kind of work.
-    pub fn limits(&self, calibration: &Calibration) -> FuelLimits {
+    /// Returns the limits for each call, converted to fuel by a calibration for its slowest kind of work.
+    /// [`CalibratedProfile`](crate::CalibratedProfile) has the calibration for the code in which modules may run.
+    pub(crate) fn limits(&self, calibration: &Calibration) -> FuelLimits {
         FuelLimits {
             packet: calibration.limit_in_fuel(self.packet, self.per_byte),
             tick: calibration.fuel(self.tick),

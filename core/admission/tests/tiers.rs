@@ -41,7 +41,7 @@ fn module(body: &str, manifest: &str) -> Vec<u8> {
 /// The terms of a node on which a unit of fuel takes a nanosecond, so that limits in time are limits in fuel.
 fn terms(profile: &str) -> CalibratedProfile {
     let calibration = Calibration::measured(1000, 1000, 1000, "test").unwrap();
-    CalibratedProfile { profile: Profile::parse(profile).unwrap(), calibration }
+    CalibratedProfile::new(Profile::parse(profile).unwrap(), calibration)
 }
 
 fn assess(body: &str, settings: &[(&str, &str)], profile: &str) -> Assessment {
@@ -160,13 +160,41 @@ fn an_admitted_module_keeps_its_assessment() {
     let terms = terms("packet = '100us'\nmemory = '256 KiB'\nstrikes = 5");
     let admitted = Admitted::admit_by(bytes.clone(), &[("size".into(), vec!["9".into()])], &terms).unwrap();
     assert_eq!(admitted.bytes(), bytes);
-    assert_eq!(admitted.profile(), &terms.profile);
+    assert_eq!(admitted.profile(), terms.profile());
     assert_eq!(admitted.info().imports, ["param_int", "emit"]);
     assert_eq!(admitted.cost_table_version(), weir_bounds::CostTable::VERSION);
-    assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
+    assert_eq!(admitted.limits(), &terms.limits());
     assert_eq!(admitted.limits().strikes, 5);
     assert_eq!(admitted.memory().0, 256 << 10, "the manifest's amount, limited by the profile");
     assert_eq!((admitted.tier(), admitted.reason_for_tier()), (Tier::Proved, None));
+}
+
+#[test]
+fn the_slower_of_the_back_ends_that_may_run_a_module_decides_its_tier() {
+    let bound = fuel(&assess(BY_PARAMETER, &[], ""), EntryPoint::Packet).constant;
+    // Nanoseconds for 1000 units of fuel in Cranelift's and in LLVM's code, and in the code that counts for modules that
+    // may run in both, and in LLVM's alone.
+    for (cranelift, llvm, both, only) in
+        [(1000, Some(500), 1000, 500), (1000, Some(2000), 2000, 2000), (1000, None, 1000, 1000)]
+    {
+        let measured = Calibration::measured(1, 1, cranelift, "test").unwrap();
+        let calibration = match llvm {
+            Some(max) => measured.with_llvm(1, 1, max).unwrap(),
+            None => measured,
+        };
+        for (verified, nanos) in [("where-possible", both), ("only", only)] {
+            let needed = (bound * nanos).div_ceil(1000);
+            for (limit, tier) in [(needed, Tier::Proved), (needed - 1, Tier::Supervised)] {
+                let profile = format!("verified = '{verified}'\npacket = '{limit}ns'\nper-byte = '0ns'");
+                let terms = CalibratedProfile::new(Profile::parse(&profile).unwrap(), calibration.clone());
+                let admitted = Admitted::admit_by(module(BY_PARAMETER, MANIFEST), &[], &terms).unwrap();
+                assert_eq!(admitted.tier(), tier, "{calibration:?} {profile}");
+                // Times for display agree with the limits.
+                let shown = admitted.assessment().calibrated_profile().calibration().time(bound).0;
+                assert_eq!(shown, needed, "{calibration:?} {profile}");
+            }
+        }
+    }
 }
 
 #[test]

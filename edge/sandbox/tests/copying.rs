@@ -169,7 +169,7 @@ fn copies_out_of_packets_are_charged() {
         strikes: 100,
         ..Profile::default()
     };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let engine = engine_of(CheckMode::Admitted);
     let program =
         engine.load(Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap()).unwrap();

@@ -142,8 +142,7 @@ fn kept_packets_are_limited_in_number() {
 }
 
 fn admitted(body: &str, manifest: &str, profile: &str) -> Admitted {
-    let terms =
-        CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(Profile::parse(profile).unwrap());
     Admitted::admit_by(support::bytes(&support::wat(body), manifest), &[], &terms).unwrap()
 }
 

@@ -400,7 +400,7 @@ fn prebuilt_objects_are_written() {
 /// Admits a module under a profile that allows verified code alone.
 fn admit_verified_only(body: &str) -> Admitted {
     let profile = Profile { verified: VerifiedUse::Only, ..Profile::default() };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     Admitted::admit_by(bytes(&wat(body), MANIFEST), &[], &terms).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -164,11 +164,8 @@ fn a_profile_limits_the_number_and_length_of_frames() {
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 5))))
             (i32.const 0))"#;
     let bytes = support::bytes(&support::wat(body), support::MANIFEST);
-    let terms = |text: &str| weir_admission::CalibratedProfile {
-        profile: Profile::parse(text).unwrap(),
-        ..Default::default()
-    };
-    let terms = terms("frames = 3\nframe-bytes = '100'");
+    let profile = Profile::parse("frames = 3\nframe-bytes = '100'").unwrap();
+    let terms = weir_admission::CalibratedProfile::from(profile);
     let admitted = Admitted::admit_by(bytes, &[], &terms).unwrap();
     // Ten are more than three, but not ten times as many.
     assert_eq!(admitted.tier(), Tier::Supervised);

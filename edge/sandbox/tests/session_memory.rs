@@ -34,8 +34,7 @@ fn grower(act: &str) -> String {
 
 fn admitted(text: &str, profile: &str) -> Admitted {
     let manifest = MANIFEST.replace("2 MiB", "64 MiB");
-    let terms =
-        CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(Profile::parse(profile).unwrap());
     Admitted::admit_by(bytes(text, &manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -122,7 +122,7 @@ fn charges_are_never_less_than_the_executed_work() {
     let exact = loader(CheckMode::Exact(FUEL.cast_unsigned()));
     let limit = Nanos(FUEL.cast_unsigned() / FUEL_PER_NANOSECOND);
     let profile = Profile { start: limit, tick: limit, stop: limit, ..Profile::default() };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let runner = Runner::new();
     let (mut calls, mut unbounded, mut equal, mut aborted) = (0, 0, 0, 0);
     for seed in 0..600_u64 {

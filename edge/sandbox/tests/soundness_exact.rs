@@ -6,8 +6,9 @@ use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
 use crate::support::options;
+use std::io::Write;
 use weir_bounds::{EntryPoint, Linear};
-use weir_sandbox::{CheckMode, Engine, EngineOptions, Instance};
+use weir_sandbox::{CheckMode, Engine, EngineOptions, Instance, LlvmUse};
 use {
     weir_admission::{Admitted, Tier},
     weir_session::Records,
@@ -50,6 +51,52 @@ fn arbitrary_modules_use_no_more_than_their_bound() {
     }
     println!("{tally:?}");
     assert!(tally.bounded > tally.calls / 4, "{tally:?}");
+}
+
+/// Returns a module of [`loops`] without the constructs that are not lowered to LLVM IR: a second table, references to
+/// functions, and passive segments. The first table has the function of the second one.
+fn lowerable(text: &str) -> String {
+    let is_left_out = |line: &str| {
+        let starts = [
+            "(table $late",
+            "(table.",
+            "(drop (table.",
+            "(global $kept",
+            "(global $free",
+            "(global.set $free",
+        ];
+        starts.iter().any(|start| line.trim_start().starts_with(start))
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !is_left_out(line)).collect();
+    lines
+        .join("\n")
+        .replace("(table funcref (elem", "(table funcref (elem $lone $lone $lone")
+        .replace("call_indirect $late", "call_indirect")
+        .replace("memory.init $bytes", "memory.copy")
+}
+
+/// Loops in verified code of LLVM, also where the other tests run in Cranelift's code.
+#[test]
+fn in_verified_code_of_llvm_modules_use_no_more_than_their_bound() {
+    let llvm = EngineOptions {
+        check_mode: CheckMode::Exact(FUEL),
+        llvm: LlvmUse::AtLoad,
+        ..EngineOptions::default()
+    };
+    let engine = Engine::new(llvm, None).unwrap();
+    if let Some(why) = engine.why_not_llvm() {
+        _ = writeln!(std::io::stderr(), "SKIPPED: no verified code of LLVM here: {why}");
+        return;
+    }
+    let (shown, mut tally) = (Shown::new(), Tally::default());
+    for seed in 0..40 {
+        let text = lowerable(&loops::module(&generate::bytes(seed, 400)));
+        run((&engine, FUEL), &shown, (generate::assembled(&text), true), seed, &mut tally)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
+    }
+    println!("{tally:?}");
+    assert!(tally.modules > 30 && tally.in_llvm == tally.modules, "{tally:?}");
+    assert!(tally.bounded > tally.calls / 4 && tally.tight > tally.calls / 50, "{tally:?}");
 }
 
 /// All observable effects of a module.

@@ -114,7 +114,7 @@ fn an_aborted_stop_is_not_called_again() {
         tick: Nanos(1_000_000),
         ..Profile::default()
     };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let body = rest("(call $emit_many (i32.const 1000)) (i32.const 1)")
         + r#"(func (export "weir_stop") (param i64) (call $emit_many (i32.const 1000)))"#;
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();

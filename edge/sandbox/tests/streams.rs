@@ -135,7 +135,7 @@ fn manifest(more: &str) -> String {
 }
 
 fn admitted(body: &str, profile: Profile) -> Admitted {
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     Admitted::admit_by(bytes(&wat(body), &manifest("")), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 

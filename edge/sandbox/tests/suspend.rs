@@ -39,12 +39,7 @@ fn profile(tier: Tier) -> Profile {
 }
 
 fn admitted(bytes: Vec<u8>, tier: Tier) -> Option<Admitted> {
-    Admitted::admit_by(
-        bytes,
-        &[],
-        &CalibratedProfile { profile: profile(tier), ..CalibratedProfile::default() },
-    )
-    .ok()
+    Admitted::admit_by(bytes, &[], &CalibratedProfile::from(profile(tier))).ok()
 }
 
 /// An engine that runs every module as in this tier. Its time limit does not matter.
@@ -376,7 +371,7 @@ fn a_stack_overflow_is_detected_on_a_fiber_too() {
         at_packet(20, "(drop (call $deep (i32.const 0)))")
     );
     let profile = Profile { packet: Nanos(100_000_000), ..profile(Tier::Metered) };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 1_000);
@@ -399,7 +394,7 @@ const SWEEP: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i3
 fn a_long_proved_tick_can_be_suspended_with_the_same_result() {
     let engine = Engine::new(options(), None).unwrap();
     let long = Profile { tick: Nanos(100_000_000), ..profile(Tier::Proved) };
-    let terms = CalibratedProfile { profile: long, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(long);
     let admitted = || Admitted::admit_by(bytes(&wat(SWEEP), MANIFEST), &[], &terms).unwrap();
     assert_eq!(admitted().tier(), Tier::Proved);
     let mut plain = Instance::start(&engine, &engine.load(admitted()).unwrap()).unwrap();
@@ -428,7 +423,7 @@ fn an_endless_proved_call_is_interrupted_though_it_is_suspended() {
     let engine = Engine::new(options, None).unwrap();
     let little = Nanos(1_000);
     let profile = Profile { packet: little, per_byte: Nanos(0), ..Profile::default() };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
@@ -443,7 +438,7 @@ fn a_call_that_takes_too_long_in_slices_is_aborted_and_later_packets_get_slices(
     let call_limit = Duration::from_millis(2);
     let engine = Engine::new(EngineOptions { call_limit, ..options() }, None).unwrap();
     let profile = Profile { packet: Nanos(1 << 40), ..profile(Tier::Metered) };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());

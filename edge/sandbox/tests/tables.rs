@@ -314,7 +314,7 @@ fn publishing_in_each_packet_is_charged_by_its_length() {
         tiers: vec![Tier::Metered],
         ..Profile::default()
     };
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let admitted = Admitted::admit_by(bytes(&text, &manifest), &[], &terms).unwrap();
     let engine =
         Engine::new(EngineOptions { check_mode: CheckMode::As(Tier::Metered), ..options() }, None).unwrap();

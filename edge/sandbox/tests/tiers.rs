@@ -18,7 +18,7 @@ fn profile(tier: Tier, packet: u64) -> Profile {
 const FUEL_PER_NANOSECOND: u64 = 4;
 
 fn admitted(body: &str, profile: Profile) -> Admitted {
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     Admitted::admit_by(bytes(&wat(body), MANIFEST), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -418,8 +418,7 @@ fn a_fault_names_the_function_as_in_the_module() {
     for mode in [CheckMode::As(Tier::Proved), CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered)] {
         let engine = engine_as(mode);
         for (module, function) in [(&named, "bad"), (&nameless, function_bad.as_str())] {
-            let terms =
-                CalibratedProfile { profile: profile(Tier::Metered, 10_000), ..CalibratedProfile::default() };
+            let terms = CalibratedProfile::from(profile(Tier::Metered, 10_000));
             let program = engine.load(Admitted::admit_by(module.clone(), &[], &terms).unwrap()).unwrap();
             let mut instance = Instance::start(&engine, &program).unwrap();
             Packets::new().map(&mut instance);

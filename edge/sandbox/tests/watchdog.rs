@@ -40,7 +40,7 @@ fn profile() -> Profile {
 }
 
 fn start(engine: &Engine, text: &str, manifest: &str, profile: Profile) -> Instance {
-    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let terms = CalibratedProfile::from(profile);
     let admitted = Admitted::admit_by(bytes(text, manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"));
     let mut instance = Instance::start(engine, &engine.load(admitted).unwrap()).unwrap();
     Packets::new().map(&mut instance);

@@ -142,7 +142,7 @@ impl PacketTime {
 impl CallTimes {
     /// Returns the times by the bounds of a proved module, or by the limits of another module.
     pub fn from_bounds(admitted: &Admitted) -> Self {
-        let calibration = &admitted.assessment().calibrated_profile().calibration;
+        let calibration = admitted.assessment().calibrated_profile().calibration();
         let time = |entry, bytes: u32| {
             let Some(bound) = admitted.analysis().entry(entry) else { return Nanos(0) };
             let fuel = if admitted.tier() == Tier::Proved {
@@ -167,7 +167,7 @@ impl CallTimes {
     /// Returns the times of a module whose calls can be suspended. A running host function is completed first, so a
     /// suspension can take two pieces.
     pub fn suspendable(admitted: &Admitted) -> Self {
-        let calibration = &admitted.assessment().calibrated_profile().calibration;
+        let calibration = admitted.assessment().calibrated_profile().calibration();
         let piece = calibration.time(admitted.limits().check_interval);
         Self { packet: None, call: Nanos(piece.0.saturating_mul(2)), stops_in_slices: true }
     }

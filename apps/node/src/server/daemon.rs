@@ -203,7 +203,7 @@ fn try_cases(
 /// longest time for which a module may keep a core, so that a module learns in time that it has to yield.
 fn calibrated(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
     let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking_max.0 / 4));
-    CalibratedProfile { profile: Profile { check_interval, ..profile }, calibration: calibration.clone() }
+    CalibratedProfile::new(Profile { check_interval, ..profile }, calibration.clone())
 }
 
 /// Resolves a path of the configuration, which is relative to the configuration file's folder.

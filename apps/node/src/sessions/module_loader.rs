@@ -141,7 +141,7 @@ impl ModuleLoader {
         shipped: ShippedModules,
         blocking_max: Nanos,
     ) -> Self {
-        let calibration = default.calibration.clone();
+        let calibration = default.calibration().clone();
         let nanos_per_cycle = weir_sandbox::ClockCheck::begin().nanos_per_cycle();
         let fuel_rate = Arc::new(FuelRate { calibration, nanos_per_cycle });
         Self {

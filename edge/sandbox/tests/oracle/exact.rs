@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTORS_BASE, code};
 use weir_bounds::{Analysis, EntryPoint};
 use weir_sandbox::{
-    Area, BatchInput, Call, CallStep, During, Engine, FuelSlice, Instance, InstanceContext, LoadError,
-    LoadedModule, TablePublisher, TableVersion,
+    Area, BackEnd, BatchInput, Call, CallStep, During, Engine, FuelSlice, Instance, InstanceContext,
+    LoadError, LoadedModule, TablePublisher, TableVersion,
 };
 use weir_units::Timestamp;
 use weir_wire::stream::TcpStreams;
@@ -66,6 +66,8 @@ pub fn batch(mask: u64) -> BatchInput {
 #[derive(Debug, Default)]
 pub struct Tally {
     pub modules: usize,
+    /// Modules that ran in verified code of LLVM.
+    pub in_llvm: usize,
     pub calls: usize,
     pub bounded: usize,
     /// Calls that used more than half of their bound.
@@ -192,6 +194,7 @@ pub fn run(
     let (mut instance, taken) = start(engine, &program).map_err(|error| error.to_string())?;
     map(&mut instance, shown);
     tally.modules += 1;
+    tally.in_llvm += usize::from(program.back_end() == BackEnd::Llvm);
     let tables = program.admitted().manifest().tables.iter();
     let published = tables.map(|table| table.window().is_none().then_some(table.bytes)).collect();
     let mut running = Running { instance, taken, published, seed, analysis, shown, most, faults: 0, tally };

@@ -237,7 +237,7 @@ impl SessionCheck<'_> {
             let needed = if view_count == 0 { Bytes(0) } else { selection.memory(compiled) };
             held_memory.push(take_table_memory(&spec.name, &channel.name, memory, needed)?);
             let preprocessing = fuel_max(channel, view_count).unwrap_or(0);
-            let overrun = call_times.call.max(self.subject.default.calibration.time(preprocessing));
+            let overrun = call_times.call.max(self.subject.default.calibration().time(preprocessing));
             self.reserve_overrun(*core_index, *id, cpu, overrun)?;
         }
         Ok(())

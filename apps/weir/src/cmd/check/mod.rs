@@ -117,7 +117,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         tick: assessment.tick_period(),
         analysis: assessment.analysis(),
         comparisons: assessment.comparisons(),
-        calibration: &profile.calibration,
+        calibration: profile.calibration(),
         profile: args.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
         verdict: assessment.verdict(),
         tier_reason: assessment.reason_for_tier(),

@@ -118,10 +118,8 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
 /// Admits and starts the module of a request. From then on the process can load no other code.
 fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
     let to_u32 = |number: u64| u32::try_from(number).map_err(|_| InvalidMessage);
-    let profile = CalibratedProfile {
-        profile: Profile::parse(&request.profile)?,
-        calibration: Calibration::parse(&request.calibration)?,
-    };
+    let calibration = Calibration::parse(&request.calibration)?;
+    let profile = CalibratedProfile::new(Profile::parse(&request.profile)?, calibration);
     let admitted = Assessment::assess(request.module, &request.settings, &profile)?.admit()?;
     let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;

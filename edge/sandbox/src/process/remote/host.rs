@@ -175,8 +175,8 @@ impl RemoteInstance {
         let request = StartRequest {
             module: admitted.bytes().to_vec(),
             settings: settings.to_vec(),
-            profile: profile.profile.to_toml(),
-            calibration: profile.calibration.to_toml(),
+            profile: profile.profile().to_toml(),
+            calibration: profile.calibration().to_toml(),
             is_suspendable,
             imported: indices.imported.into(),
             functions: indices.functions.into(),
