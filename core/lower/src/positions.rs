@@ -1,7 +1,7 @@
 //! The positions of machine code in the module, from the debug information of the object file.
 //!
-//! The lowering gives offsets in the rewritten module as line numbers. All instructions but conditional branches have one. The compiler is
-//! not trusted, so a position can be wrong; no safety depends on it.
+//! The lowering gives offsets in the rewritten module as line numbers. All instructions but conditional branches have one.
+//! The compiler is not trusted, so a position can be wrong; no safety depends on it.
 
 use crate::object::{ObjectError, SectionPlaces};
 use gimli::{DebugLine, DebugLineOffset, LittleEndian};
@@ -9,8 +9,8 @@ use object::elf::R_X86_64_64;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 
-/// The most positions that are read.
-const POSITIONS_MAX: usize = 4 << 20;
+/// The most positions that are read. They are kept with the code, so a compiler's answer must not fill the memory with them.
+const POSITIONS_MAX: usize = 1 << 18;
 
 /// The position of the code from one offset to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

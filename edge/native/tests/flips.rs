@@ -1,6 +1,6 @@
 //! Object files with changed bits: the verifier rejects the code, or the code runs without an access outside its memory.
 //!
-//! The files of `objects` are modules as the loader rewrites them, and clang's object files of them. `WEIR_WRITE=1` with the
+//! The files of `objects` are modules as the loader rewrites them, and clang's object files of them. The ignored
 //! test `prebuilt_objects_are_written` of edge/sandbox writes them anew.
 
 use crate::support::Space;

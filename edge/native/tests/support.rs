@@ -39,7 +39,7 @@ impl Space {
         self.0
     }
 
-    /// Whether an address is in the memory, below it or behind it, where nothing else is.
+    /// Returns true for an address in the memory, or below it or behind it, where nothing else is.
     pub fn contains(&self, address: usize) -> bool {
         let base = self.0.addr();
         (base - BELOW..base + SPACE).contains(&address)

@@ -6,7 +6,7 @@ use crate::load::compile::CompileError;
 use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
 use weir_lower::{CodePosition, Constant, GuestThunk, Lowered, Thunk};
 use weir_native::layout::GLOBALS_MAX;
@@ -47,8 +47,8 @@ pub(crate) struct NativeModule {
     imported: u32,
     /// The offsets behind the functions' code in the rewritten module.
     body_ends: Vec<u32>,
-    /// The positions of the code in the rewritten module, which are read when they are needed.
-    positions: OnceLock<Vec<CodePosition>>,
+    /// The positions of the code in the rewritten module. They are read with the code, because a fault happens on a core thread.
+    positions: Vec<CodePosition>,
 }
 
 /// A function of the rewritten module: its index, and its name.
@@ -99,6 +99,8 @@ impl NativeModule {
             })
             .collect();
         places.sort_unstable();
+        // Without positions, faults name the function whose code has the instruction.
+        let positions = weir_lower::positions(&object, CODE_MAX).unwrap_or_default();
         let code = NativeCode::new(verified, thunks.len()).map_err(|error| failed(&error))?;
         let function_index =
             |function: u32| linked.functions.get(function.checked_sub(lowered.imported)? as usize).copied();
@@ -132,7 +134,7 @@ impl NativeModule {
             names: lowered.names,
             imported: lowered.imported,
             body_ends: lowered.body_ends,
-            positions: OnceLock::new(),
+            positions,
         })
     }
 
@@ -159,10 +161,8 @@ impl NativeModule {
     /// Returns the place of the instruction at an offset in the code.
     pub(crate) fn place_at(&self, offset: usize) -> NativePlace {
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        let positions =
-            self.positions.get_or_init(|| weir_lower::positions(&self.object, CODE_MAX).unwrap_or_default());
-        let after = positions.partition_point(|position| position.offset <= offset);
-        let position = after.checked_sub(1).and_then(|index| positions[index].module_offset);
+        let after = self.positions.partition_point(|position| position.offset <= offset);
+        let position = after.checked_sub(1).and_then(|index| self.positions[index].module_offset);
         let stated = position.and_then(|position| {
             let index = self.body_ends.partition_point(|end| *end <= position);
             (index < self.body_ends.len()).then_some(())?;
