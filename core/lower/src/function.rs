@@ -2,9 +2,10 @@
 //! `memory.rs` and `vector.rs`.
 
 use crate::module::{Constant, GlobalPlace, LoweredModule, invalid};
+use crate::operand::OperandFacts;
 use crate::thunk::{GUEST_THUNKS, GuestThunk};
 use crate::trap::TrapCode;
-use crate::{LowerError, Unsupported};
+use crate::{LowerError, LowerOptions, Unsupported};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 use wasmparser::{BlockType, BrTable, FunctionBody, Operator, ValType};
@@ -109,12 +110,14 @@ pub(crate) struct FunctionLowering<'m, 'a> {
     next_slot: u32,
     stack: Vec<StackOperand>,
     frames: Vec<Frame>,
+    pub(crate) facts: OperandFacts,
     /// True if the next instruction can be reached.
     is_reachable: bool,
     /// The number of blocks that have begun in code that cannot be reached.
     skipped_blocks: u32,
     /// The offset of the current instruction in the module.
     pub(crate) offset: u32,
+    pub(crate) options: &'m LowerOptions,
     /// The offsets of the accesses before which the code compares the address.
     pub(crate) checked: &'m mut Vec<u32>,
 }
@@ -126,6 +129,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         module: &'m LoweredModule<'a>,
         index: u32,
         body: &FunctionBody<'_>,
+        options: &'m LowerOptions,
         text_max: usize,
         checked: &'m mut Vec<u32>,
     ) -> Result<String, LowerError> {
@@ -141,9 +145,11 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             next_slot: 0,
             stack: Vec::new(),
             frames: Vec::new(),
+            facts: OperandFacts::default(),
             is_reachable: true,
             skipped_blocks: 0,
             offset: 0,
+            options,
             checked,
         };
         for local in body.get_locals_reader()? {
@@ -174,7 +180,12 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
             while hints.next_if(|(offset, _)| *offset < in_body).is_some() {}
             let hint = hints.next_if(|(offset, _)| *offset == in_body).map(|(_, taken)| *taken);
             this.offset = u32::try_from(at).unwrap_or(u32::MAX);
-            this.instruction(&operators.read()?, hint)?;
+            let operator = operators.read()?;
+            let facts = this.is_reachable.then(|| this.result_facts(&operator));
+            this.instruction(&operator, hint)?;
+            if let Some(facts) = facts {
+                this.note_result(facts);
+            }
             if this.variables.len() + this.code.len() > text_max {
                 return Err(Unsupported::Text.into());
             }
@@ -255,6 +266,11 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         self.stack.push(value);
     }
 
+    /// Returns the operand stack.
+    pub(crate) fn operands(&self) -> &[StackOperand] {
+        &self.stack
+    }
+
     pub(crate) fn push(&mut self, operand: StackOperand) {
         self.stack.push(operand);
     }
@@ -287,7 +303,14 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
         _ = writeln!(self.code, " br label %b{label}, {location}");
     }
 
+    /// Begins a block that several branches may lead to.
     fn begin_block(&mut self, label: u32) {
+        self.forget_locals();
+        self.begin_successor(label);
+    }
+
+    /// Begins a block that only the branch before it leads to.
+    fn begin_successor(&mut self, label: u32) {
         _ = writeln!(self.code, "b{label}:");
         self.is_reachable = true;
     }
@@ -437,7 +460,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
                 self.begin_frame(*blockty, false)?.else_label = Some(other);
                 let weights = weights(hint);
                 _ = writeln!(self.code, " br i1 %v{condition}, label %b{then}, label %b{other}{weights}");
-                self.begin_block(then);
+                self.begin_successor(then);
             }
             Operator::Else => {
                 self.leave_part()?;
@@ -459,7 +482,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
                 let next = self.label();
                 let weights = weights(hint);
                 _ = writeln!(self.code, " br i1 %v{condition}, label %b{label}, label %b{next}{weights}");
-                self.begin_block(next);
+                self.begin_successor(next);
             }
             Operator::BrTable { targets } => self.branch_table(targets)?,
             Operator::Return => {
@@ -527,6 +550,7 @@ impl<'m, 'a> FunctionLowering<'m, 'a> {
     }
 
     fn set_local(&mut self, index: u32, value: StackOperand) -> Result<(), LowerError> {
+        self.note_local(index, value);
         _ = writeln!(self.code, " store {} {value}, ptr %l{index}", ir_type(value.ty())?);
         Ok(())
     }

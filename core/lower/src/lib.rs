@@ -17,6 +17,7 @@ mod memory;
 mod module;
 mod numeric;
 mod object;
+mod operand;
 mod positions;
 mod thunk;
 mod trap;
@@ -24,14 +25,15 @@ mod vector;
 
 use function::{FIRST_SUBPROGRAM, FunctionLowering, result_type, subprogram};
 use module::{GlobalPlace, LoweredModule};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use thunk::GUEST_THUNKS;
 use wasmparser::ValType;
+use weir_verify::CpuFeatures;
 
 pub use module::Constant;
 pub use object::{LinkedObject, ObjectError, link};
-pub use positions::{CodePosition, positions};
+pub use positions::{CodePosition, CodePositions, positions};
 pub use thunk::{GuestThunk, Thunk};
 pub use trap::TrapCode;
 
@@ -127,12 +129,57 @@ pub const CLANG_ARGUMENTS: &[&str] = &[
 
 /// The processor that the code is for: SSE4.2 is enough for all instructions without calls of a mathematical library.
 const CPU: &str = "x86-64-v2";
+/// The features of [`CpuFeatures::BitManipulation`], in the words of LLVM.
+const BIT_MANIPULATION: &str = "+bmi,+bmi2,+lzcnt,+movbe";
 
-/// Lowers a valid module.
+/// The choices of a lowering.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// The CPU features that the code may use. Of a level with AVX, the code uses no vectors beyond SSE4.2.
+    pub features: CpuFeatures,
+    /// The accesses that are isolated from the optimiser.
+    pub isolated: IsolatedAccesses,
+    /// Lets LLVM compute addresses as it likes. The verifier then rejects accesses in loops, unless they are isolated.
+    pub plain_addresses: bool,
+}
+
+/// The accesses to memory that are written in assembler code together with the computation of their address. The verifier
+/// accepts this form wherever it stands, but LLVM cannot fold or share its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum IsolatedAccesses {
+    /// No access.
+    #[default]
+    None,
+    /// The accesses at these offsets in the module.
+    At(BTreeSet<u32>),
+    /// All accesses.
+    All,
+}
+
+impl IsolatedAccesses {
+    /// Returns true if the access at this offset in the module is isolated.
+    pub fn contains(&self, offset: u32) -> bool {
+        match self {
+            Self::None => false,
+            Self::At(offsets) => offsets.contains(&offset),
+            Self::All => true,
+        }
+    }
+}
+
+/// Lowers a valid module for any CPU of the level x86-64-v2.
 ///
 /// # Errors
 /// [`LowerError::Unsupported`] for a module that cannot be lowered; [`LowerError::Invalid`] for one that is not valid.
 pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
+    lower_with(bytes, &LowerOptions::default())
+}
+
+/// Lowers a valid module with these choices. Apart from the text, the result does not depend on them.
+///
+/// # Errors
+/// As [`lower()`].
+pub fn lower_with(bytes: &[u8], options: &LowerOptions) -> Result<Lowered, LowerError> {
     let module = LoweredModule::read(bytes)?;
     let mut ir = String::new();
     header(&mut ir, &module)?;
@@ -141,10 +188,10 @@ pub fn lower(bytes: &[u8]) -> Result<Lowered, LowerError> {
     for (index, body) in (module.imported()..).zip(&module.bodies) {
         body_ends.push(u32::try_from(body.range().end).unwrap_or(u32::MAX));
         let left = TEXT_MAX.saturating_sub(ir.len());
-        ir.push_str(&FunctionLowering::lower(&module, index, body, left, &mut checked)?);
+        ir.push_str(&FunctionLowering::lower(&module, index, body, options, left, &mut checked)?);
         stack_arguments.push(stack_argument_bytes(module.function_type(index)?.params()));
     }
-    footer(&mut ir, &module);
+    footer(&mut ir, &module, options.features);
     let globals = (0..).zip(&module.globals).filter_map(|(index, global)| match global.place {
         GlobalPlace::Constant(_) => None,
         GlobalPlace::Below(bytes, value) => Some((index, (bytes, value))),
@@ -192,10 +239,12 @@ fn header(ir: &mut String, module: &LoweredModule<'_>) -> Result<(), LowerError>
 }
 
 /// Writes the part of the text after the functions: attributes and metadata.
-fn footer(ir: &mut String, module: &LoweredModule<'_>) {
+fn footer(ir: &mut String, module: &LoweredModule<'_>, features: CpuFeatures) {
+    let features = if features == CpuFeatures::Baseline { "" } else { BIT_MANIPULATION };
     _ = write!(
         ir,
         "attributes #0 = {{ nounwind noredzone null_pointer_is_valid \"target-cpu\"=\"{CPU}\" \
+         \"tune-cpu\"=\"generic\" \"target-features\"=\"{features}\" \
          \"prefer-vector-width\"=\"128\" \"no-jump-tables\"=\"true\" \"no-builtins\" \"disable-tail-calls\"=\"true\" \
          \"frame-pointer\"=\"none\" }}\n\
          attributes #1 = {{ nomerge noreturn nounwind cold }}\n\

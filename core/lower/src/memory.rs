@@ -3,9 +3,18 @@
 //! The memory begins at the base of the segment GS, which is address space 256 of LLVM. All accesses are volatile: so LLVM
 //! performs each of them, and in their order, also if a value is not used. An access that traps then leaves the memory as
 //! WebAssembly demands. The compiler of the module has already removed accesses that are not needed.
+//!
+//! An address is widened to 64 bits in one of four ways, because LLVM, left alone, computes addresses in loops in 64 bits,
+//! where the verifier does not find a bound:
+//!
+//! - a bounded address by `zext`: the verifier can follow the address in any form;
+//! - a sum without an offset by the access itself, with the address-size prefix;
+//! - any other address by one instruction of assembler code, which several accesses can share;
+//! - the address of an isolated access by assembler code of which the access is a part.
 
 use crate::function::{FunctionLowering, StackOperand, ir_type};
 use crate::module::Constant;
+use crate::operand::Sum;
 use crate::thunk::GuestThunk;
 use crate::trap::TrapCode;
 use crate::{GUARD, LowerError};
@@ -15,6 +24,88 @@ use ValType::{F32, F64, I32, I64, V128};
 
 /// The largest offset that an access adds to an address. It leaves room in the guard for the access itself.
 const OFFSET_MAX: u64 = GUARD as u64 - 64;
+
+/// The type of pointers to the memory of the module.
+const POINTER: &str = "ptr addrspace(256)";
+
+/// The memory operand of an access.
+enum MemoryOperand {
+    /// A pointer with its type. LLVM chooses the form of the operand.
+    Pointer(String),
+    /// A sum that the access computes in 32 bits, by the address-size prefix.
+    Sum(Sum),
+    /// An address, which the access widens itself, and an offset.
+    Isolated(StackOperand, u64),
+}
+
+/// A memory operand in assembler code. Operand 0 of the code is the value.
+struct AssemblerOperand {
+    /// The instructions before the access.
+    before: &'static str,
+    memory: String,
+    /// The constraints behind that of the value.
+    constraints: String,
+    arguments: Vec<String>,
+}
+
+impl MemoryOperand {
+    /// Returns the assembler code for an operand that is not a pointer.
+    fn assembler(&self) -> AssemblerOperand {
+        match self {
+            Self::Pointer(pointer) => AssemblerOperand {
+                before: "",
+                memory: "%gs:($1)".to_owned(),
+                constraints: ",r".to_owned(),
+                arguments: vec![pointer.clone()],
+            },
+            Self::Sum(Sum { base, index, displacement }) => {
+                let mut arguments = Vec::new();
+                let mut register = |operand: &StackOperand| {
+                    arguments.push(format!("i32 {operand}"));
+                    format!("${{{}:k}}", arguments.len())
+                };
+                let base = base.as_ref().map(&mut register).unwrap_or_default();
+                let index = index.as_ref().map(|(index, scale)| format!(",{},{scale}", register(index)));
+                AssemblerOperand {
+                    before: "",
+                    memory: format!("%gs:{displacement}({base}{})", index.unwrap_or_default()),
+                    constraints: ",r".repeat(arguments.len()),
+                    arguments,
+                }
+            }
+            Self::Isolated(address, offset) => AssemblerOperand {
+                before: "movl ${1:k}, %eax; ",
+                memory: format!("%gs:{offset}(%rax)"),
+                constraints: ",r,~{rax}".to_owned(),
+                arguments: vec![format!("i32 {address}")],
+            },
+        }
+    }
+}
+
+/// Assembler code of an access to a value of one LLVM type. `MEMORY` stands for the memory operand.
+struct AssemblerAccess {
+    load: &'static str,
+    store: &'static str,
+    /// The class of the value's register.
+    class: char,
+    /// The LLVM type of the register's value.
+    loaded: &'static str,
+}
+
+fn assembler_access(ty: &str) -> AssemblerAccess {
+    let (load, store, class, loaded) = match ty {
+        "i8" => ("movzbl MEMORY, ${0:k}", "movb ${0:b}, MEMORY", 'r', "i32"),
+        "i16" => ("movzwl MEMORY, ${0:k}", "movw ${0:w}, MEMORY", 'r', "i32"),
+        "i32" => ("movl MEMORY, ${0:k}", "movl ${0:k}, MEMORY", 'r', "i32"),
+        "float" => ("movss MEMORY, $0", "movss $0, MEMORY", 'x', "float"),
+        "double" => ("movsd MEMORY, $0", "movsd $0, MEMORY", 'x', "double"),
+        "<2 x i64>" => ("movdqu MEMORY, $0", "movdqu $0, MEMORY", 'x', "<2 x i64>"),
+        // An i64, or half a vector.
+        _ => ("movq MEMORY, ${0:q}", "movq ${0:q}, MEMORY", 'r', "i64"),
+    };
+    AssemblerAccess { load, store, class, loaded }
+}
 
 impl FunctionLowering<'_, '_> {
     /// Lowers an instruction on the memory. Returns false if the instruction is not one of these.
@@ -58,30 +149,51 @@ impl FunctionLowering<'_, '_> {
         Ok(true)
     }
 
-    /// Pops the address of an access, and writes the computation of the pointer. Returns the pointer with its type.
-    pub(crate) fn pointer(&mut self, memarg: &MemArg) -> Result<String, LowerError> {
-        const POINTER: &str = "ptr addrspace(256)";
+    /// Pops the address of an access, and writes what has to be computed before the access. Returns its memory operand.
+    fn memory_operand(&mut self, memarg: &MemArg) -> Result<MemoryOperand, LowerError> {
         let address = self.pop()?;
         if let StackOperand::Constant(Constant::I32(address)) = address
             && memarg.offset <= OFFSET_MAX
         {
             let address = u64::from(address.cast_unsigned()) + memarg.offset;
-            return Ok(format!("{POINTER} inttoptr (i64 {address} to {POINTER})"));
-        }
-        let mut wide = self.opaque(address);
-        if memarg.offset > 0 {
-            wide = self.temporary(format_args!("add nuw nsw i64 %v{wide}, {}", memarg.offset));
+            return Ok(MemoryOperand::Pointer(format!("{POINTER} inttoptr (i64 {address} to {POINTER})")));
         }
         if memarg.offset > OFFSET_MAX {
-            let is_outside = self.temporary(format_args!("icmp ugt i64 %v{wide}, {}", u32::MAX));
+            let wide = self.opaque(address);
+            let sum = self.temporary(format_args!("add nuw nsw i64 %v{wide}, {}", memarg.offset));
+            let is_outside = self.temporary(format_args!("icmp ugt i64 %v{sum}, {}", u32::MAX));
             self.trap_if(is_outside, TrapCode::OutOfBounds);
             self.checked.push(self.offset);
             // The verifier does not follow the comparison, but the width of the address.
-            let low = self.define(I32, format_args!("trunc i64 %v{wide} to i32"));
-            wide = self.opaque(low);
+            let low = self.define(I32, format_args!("trunc i64 %v{sum} to i32"));
+            return Ok(self.operand_at(low, 0));
+        }
+        Ok(self.operand_at(address, memarg.offset))
+    }
+
+    /// Returns the memory operand for an address and an offset within the guard.
+    fn operand_at(&mut self, address: StackOperand, offset: u64) -> MemoryOperand {
+        if self.options.isolated.contains(self.offset) {
+            return MemoryOperand::Isolated(address, offset);
+        }
+        let is_bounded = self.max_of(address) < u64::from(u32::MAX);
+        if !is_bounded
+            && !self.options.plain_addresses
+            && offset == 0
+            && let Some(sum) = self.sum_of(address)
+        {
+            return MemoryOperand::Sum(sum);
+        }
+        let mut wide = if is_bounded || self.options.plain_addresses {
+            self.temporary(format_args!("zext i32 {address} to i64"))
+        } else {
+            self.opaque(address)
+        };
+        if offset > 0 {
+            wide = self.temporary(format_args!("add nuw nsw i64 %v{wide}, {offset}"));
         }
         let pointer = self.temporary(format_args!("inttoptr i64 %v{wide} to {POINTER}"));
-        Ok(format!("{POINTER} %v{pointer}"))
+        MemoryOperand::Pointer(format!("{POINTER} %v{pointer}"))
     }
 
     /// Writes a conversion of an address to 64 bits in assembler code. To the optimiser the result can be any number, so it
@@ -91,15 +203,29 @@ impl FunctionLowering<'_, '_> {
     }
 
     fn load(&mut self, memarg: &MemArg, ty: ValType) -> Result<(), LowerError> {
-        let pointer = self.pointer(memarg)?;
-        self.push_new(ty, format_args!("load volatile {}, {pointer}, align 1", ir_type(ty)?));
+        let value = self.load_as(memarg, ir_type(ty)?)?;
+        self.push(StackOperand::Value(value, ty));
         Ok(())
     }
 
     /// Writes a load of an LLVM type. Returns the number of its result.
     pub(crate) fn load_as(&mut self, memarg: &MemArg, ty: &str) -> Result<u32, LowerError> {
-        let pointer = self.pointer(memarg)?;
-        Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")))
+        let operand = self.memory_operand(memarg)?;
+        if let MemoryOperand::Pointer(pointer) = operand {
+            return Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")));
+        }
+        let AssemblerAccess { load, class, loaded, .. } = assembler_access(ty);
+        let AssemblerOperand { before, memory, constraints, arguments } = operand.assembler();
+        let load = load.replace("MEMORY", &memory);
+        let value = self.temporary(format_args!(
+            "call {loaded} asm sideeffect \"{before}{load}\", \"={class}{constraints}\"({})",
+            arguments.join(", ")
+        ));
+        Ok(match loaded {
+            _ if loaded == ty => value,
+            "i32" => self.temporary(format_args!("trunc i32 %v{value} to {ty}")),
+            _ => self.temporary(format_args!("bitcast {loaded} %v{value} to {ty}")),
+        })
     }
 
     fn load_part(
@@ -126,8 +252,25 @@ impl FunctionLowering<'_, '_> {
         ty: &str,
         value: impl std::fmt::Display,
     ) -> Result<(), LowerError> {
-        let (pointer, location) = (self.pointer(memarg)?, self.location());
-        self.line(format_args!("store volatile {ty} {value}, {pointer}, align 1, {location}"));
+        let operand = self.memory_operand(memarg)?;
+        let location = self.location();
+        if let MemoryOperand::Pointer(pointer) = operand {
+            self.line(format_args!("store volatile {ty} {value}, {pointer}, align 1, {location}"));
+            return Ok(());
+        }
+        let AssemblerAccess { store, class, loaded: stored, .. } = assembler_access(ty);
+        let value = match stored {
+            _ if stored == ty => value.to_string(),
+            "i32" => format!("%v{}", self.temporary(format_args!("zext {ty} {value} to i32"))),
+            _ => format!("%v{}", self.temporary(format_args!("bitcast {ty} {value} to {stored}"))),
+        };
+        let AssemblerOperand { before, memory, constraints, mut arguments } = operand.assembler();
+        arguments.insert(0, format!("{stored} {value}"));
+        let store = store.replace("MEMORY", &memory);
+        self.line(format_args!(
+            "call void asm sideeffect \"{before}{store}\", \"{class}{constraints}\"({}), {location}",
+            arguments.join(", ")
+        ));
         Ok(())
     }
 

@@ -21,15 +21,32 @@ pub struct CodePosition {
     pub module_offset: Option<u32>,
 }
 
-/// Reads the positions of an object file's code, sorted by offset. The image is the one that [`link`](crate::link()) makes
-/// with the same limit. A file without debug information has none.
+/// The positions of an object file's code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodePositions(Vec<CodePosition>);
+
+impl CodePositions {
+    /// Returns the positions, sorted by offset in the code.
+    pub fn list(&self) -> &[CodePosition] {
+        &self.0
+    }
+
+    /// Returns the offset in the module of the instruction at an offset in the code, if the compiler states one.
+    pub fn module_offset(&self, offset: u32) -> Option<u32> {
+        let after = self.0.partition_point(|position| position.offset <= offset);
+        self.0.get(after.checked_sub(1)?)?.module_offset
+    }
+}
+
+/// Reads the positions of an object file's code. The image is the one that [`link`](crate::link()) makes with the same limit.
+/// A file without debug information has none.
 ///
 /// # Errors
 /// [`ObjectError`], if the file is no object file.
-pub fn positions(bytes: &[u8], bytes_max: u32) -> Result<Vec<CodePosition>, ObjectError> {
+pub fn positions(bytes: &[u8], bytes_max: u32) -> Result<CodePositions, ObjectError> {
     let file = ElfFile64::<Endianness>::parse(bytes)?;
     let places = SectionPlaces::of(&file, bytes_max)?;
-    let Some(section) = file.section_by_name(".debug_line") else { return Ok(Vec::new()) };
+    let Some(section) = file.section_by_name(".debug_line") else { return Ok(CodePositions::default()) };
     let mut table = section.data()?.to_vec();
     for (at, relocation) in section.relocations() {
         let RelocationTarget::Symbol(index) = relocation.target() else { continue };
@@ -51,7 +68,7 @@ pub fn positions(bytes: &[u8], bytes_max: u32) -> Result<Vec<CodePosition>, Obje
     found.reverse();
     found.dedup_by_key(|position| position.offset);
     found.reverse();
-    Ok(found)
+    Ok(CodePositions(found))
 }
 
 fn read_rows(table: &[u8], found: &mut Vec<CodePosition>) -> gimli::Result<()> {

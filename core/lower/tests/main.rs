@@ -1,6 +1,6 @@
 //! Tests of the lowering without a compiler. edge/native and edge/sandbox compile, verify and run what it writes.
 
-use weir_lower::{ObjectError, link, lower, positions};
+use weir_lower::{IsolatedAccesses, LowerOptions, ObjectError, link, lower, lower_with, positions};
 
 fn error_of(text: &str) -> String {
     lower(&wat::parse_str(text).unwrap()).unwrap_err().to_string()
@@ -56,7 +56,7 @@ fn an_object_without_debug_information_has_no_positions() {
     let mut empty = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\x3e\0\x01\0\0\0".to_vec();
     empty.resize(64, 0);
     empty[52] = 64;
-    assert_eq!(positions(&empty, 1 << 20).unwrap(), []);
+    assert_eq!(positions(&empty, 1 << 20).unwrap().list(), []);
 }
 
 #[test]
@@ -72,4 +72,62 @@ fn accesses_with_large_offsets_are_checked_and_others_are_not() {
     // The first byte of `i32.load`.
     let at = u32::try_from(bytes.iter().rposition(|byte| *byte == 0x28).unwrap()).unwrap();
     assert_eq!(lower(&bytes).unwrap().checked, [at]);
+}
+
+/// Returns the text of a function that loads from an address, with these choices.
+fn load_from(address: &str, offset: u32, options: &LowerOptions) -> String {
+    let text = format!(
+        "(module (memory 1) (func (param i32 i32) (result i32) (local i32) (i32.load offset={offset} {address})))"
+    );
+    lower_with(&wat::parse_str(text).unwrap(), options).unwrap().ir
+}
+
+#[test]
+fn an_address_is_widened_as_far_as_its_bound_is_known() {
+    let widened = |address: &str, offset| {
+        let ir = load_from(address, offset, &LowerOptions::default());
+        match () {
+            () if ir.contains("movl %gs:") => "sum",
+            () if ir.contains("asm \"movl $1, ${0:k}\"") => "opaque",
+            () if ir.contains("zext i32") => "bounded",
+            () => "constant",
+        }
+    };
+    assert_eq!(widened("(i32.const 64)", 4), "constant");
+    assert_eq!(widened("(local.get 0)", 0), "opaque");
+    let bounded = "(i32.and (local.get 0) (i32.const 255))";
+    assert_eq!(widened(bounded, 4), "bounded");
+    assert_eq!(
+        widened(&format!("(i32.add (i32.shl {bounded} (i32.const 3)) (i32.const 4096))"), 0),
+        "bounded"
+    );
+    // The sum of a bounded number and a negative one can wrap.
+    assert_eq!(widened(&format!("(i32.add {bounded} (i32.const -256))"), 4), "opaque");
+    assert_eq!(widened(&format!("(i32.mul {bounded} (i32.const 16843010))"), 4), "opaque");
+    // A sum with an offset can exceed 32 bits.
+    let sum = "(i32.add (local.get 0) (i32.shl (local.get 1) (i32.const 2)))";
+    assert_eq!((widened(sum, 0), widened(sum, 4)), ("sum", "opaque"));
+    // The bound of a local holds until code from another place continues.
+    let set = format!("(local.set 2 {bounded})");
+    assert_eq!(widened(&format!("{set} (local.get 2)"), 4), "bounded");
+    assert_eq!(
+        widened(&format!("{set} (br_if 0 (i32.const 7) (local.get 1)) drop (local.get 2)"), 4),
+        "bounded"
+    );
+    let join = "(block (br_if 0 (local.get 1)) (local.set 2 (i32.const 1)))";
+    assert_eq!(widened(&format!("(local.set 2 (local.get 0)) {join} (local.get 2)"), 4), "opaque");
+    let turn = "(loop (local.set 2 (i32.sub (local.get 2) (i32.const 1))) (br_if 0 (local.get 1)))";
+    assert_eq!(widened(&format!("{set} {turn} (local.get 2)"), 4), "opaque");
+    // Operands of code that cannot be reached say nothing about those below them.
+    assert_eq!(widened("(local.get 0) (block (br 0) (drop (i32.and (i32.const 1))))", 4), "opaque");
+}
+
+#[test]
+fn isolated_accesses_contain_their_widening() {
+    let isolated = |isolated| LowerOptions { isolated, ..LowerOptions::default() };
+    let address = "(i32.add (local.get 0) (local.get 1))";
+    let all = load_from(address, 0, &isolated(IsolatedAccesses::All));
+    assert!(all.contains("movl ${1:k}, %eax; movl %gs:0(%rax), ${0:k}"), "{all}");
+    let other = load_from(address, 0, &isolated(IsolatedAccesses::At([1].into())));
+    assert_eq!(other, load_from(address, 0, &LowerOptions::default()));
 }

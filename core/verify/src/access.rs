@@ -48,6 +48,10 @@ const MEMORY_BYTES: i128 = 1 << 32;
 
 /// The address of a memory operand without its segment.
 pub(crate) fn address(instruction: &Instruction, state: &State) -> Value {
+    if instruction.memory_base().is_gpr32() || instruction.memory_index().is_gpr32() {
+        // The CPU takes the sum modulo 2^32.
+        return Value::any(Width::W32);
+    }
     let displacement = instruction.memory_displacement64().cast_signed();
     let base = match instruction.memory_base() {
         // The decoder has added the address of the next instruction.

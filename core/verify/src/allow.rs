@@ -512,7 +512,8 @@ pub(crate) fn has_feature(level: CpuFeatures, feature: CpuidFeature) -> bool {
         | F::SSE4_1
         | F::SSE4_2
         | F::POPCNT => true,
-        F::AVX | F::AVX2 | F::BMI1 | F::BMI2 | F::LZCNT | F::MOVBE => level == CpuFeatures::V3,
+        F::BMI1 | F::BMI2 | F::LZCNT | F::MOVBE => level != CpuFeatures::Baseline,
+        F::AVX | F::AVX2 => level == CpuFeatures::V3,
         _ => false,
     }
 }

@@ -152,10 +152,10 @@ impl Sweep {
         }
         if mnemonic == Mnemonic::Tzcnt {
             // CPUs without BMI1 execute `tzcnt` as `bsf`, and compilers use it there where both are the same.
-            return Ok(if self.features == CpuFeatures::V3 {
-                InstructionClass::Count
-            } else {
+            return Ok(if self.features == CpuFeatures::Baseline {
                 InstructionClass::BitScan
+            } else {
+                InstructionClass::Count
             });
         }
         let has = |feature: &_| has_feature(self.features, *feature);
@@ -235,10 +235,11 @@ fn is_allowed_register(register: Register) -> bool {
 fn is_allowed_address(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let index = instruction.memory_index();
-    let is_64_bit = |register: Register| register == Register::None || register.is_gpr64();
-    // A 32-bit address has a 32-bit base or a prefix, which `Prefixes` refuses.
-    (is_64_bit(base) || base == Register::RIP || is_not_accessed(instruction))
-        && (is_64_bit(index) || is_not_accessed(instruction))
+    // `Prefixes` allows a 32-bit address only with registers, and relative to GS.
+    let is_general =
+        |register: Register| register == Register::None || register.is_gpr64() || register.is_gpr32();
+    (is_general(base) || base == Register::RIP || is_not_accessed(instruction))
+        && (is_general(index) || is_not_accessed(instruction))
 }
 
 /// Returns true for instructions that may have an address of any form, because they do not access it.

@@ -40,6 +40,8 @@ pub enum CpuFeatures {
     /// The level x86-64-v2: up to SSE4.2 and POPCNT.
     #[default]
     Baseline,
+    /// BMI1, BMI2, LZCNT and MOVBE, besides the baseline.
+    BitManipulation,
     /// AVX, AVX2, BMI1, BMI2, LZCNT and MOVBE of level x86-64-v3, besides the baseline.
     V3,
 }

@@ -44,7 +44,8 @@
 //!    entry, to the image, or to the entry value of a callee-saved register (`value`). The same holds for values that
 //!    are spilled to the frame (`state`). It starts with arbitrary arguments and follows all edges until no state
 //!    changes. `transfer` assumes nothing about flags. The place of each memory operand follows from its address
-//!    (`access`); other instructions than those that push, pop, call and return access no other memory.
+//!    (`access`); with the address-size prefix, it is any number below 2^32. Other instructions than those that push, pop,
+//!    call and return access no other memory.
 //! 3. *Calls and returns are nested.* In each function the stack pointer is a known distance below its value at entry.
 //!    Writes to the stack lie in the frame, so they are below the return addresses of the function and of all its
 //!    callers. A function returns with the stack pointer of entry, so `ret` uses its own return address. Thus a

@@ -47,6 +47,14 @@ impl Prefixes {
         }
     }
 
+    /// Returns the address-size prefix if an instruction with an explicit memory operand may have it: relative to GS, with a
+    /// general-purpose register. Without a register, the prefix changes the length of some instructions.
+    fn address_size(self, instruction: &Instruction) -> u8 {
+        let registers = [instruction.memory_base(), instruction.memory_index()];
+        let is_32_bit = registers.iter().any(|register| register.is_gpr32());
+        if self.0 & Self::GS != 0 && is_32_bit { Self::ADDRESS_SIZE } else { 0 }
+    }
+
     /// Returns true if an instruction of this class may have these prefixes.
     pub(crate) fn are_allowed(self, class: InstructionClass, instruction: &Instruction) -> bool {
         // A prefix that is part of the opcode is not reported as a repeat prefix.
@@ -64,7 +72,9 @@ impl Prefixes {
             | InstructionClass::Return => 0,
             InstructionClass::Lea => Self::OPERAND_SIZE,
             InstructionClass::Push | InstructionClass::Pop => Self::GS,
-            _ if has_memory(instruction) => Self::OPERAND_SIZE | Self::GS | Self::REPEAT,
+            _ if has_memory(instruction) => {
+                Self::OPERAND_SIZE | Self::GS | Self::REPEAT | self.address_size(instruction)
+            }
             _ => Self::OPERAND_SIZE | Self::REPEAT,
         };
         let both = Self::OPERAND_SIZE | Self::REPEAT;

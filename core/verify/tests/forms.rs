@@ -1,7 +1,7 @@
 //! Forms of instructions that are not allowed, whatever their operands hold.
 
 use iced_x86::code_asm::*;
-use weir_verify::Rule;
+use weir_verify::{Rule, VerifyLimits, verify};
 
 use crate::support::*;
 
@@ -352,15 +352,50 @@ fn the_32_bit_address_size_is_refused_where_the_address_counts() {
     assert_each_breaks(
         Rule::Prefix,
         &[
-            ("mov ecx, gs:[eax]", "65 67 8b 08"),
             ("mov ecx, [esp]", "67 8b 0c 24"),
+            ("mov ecx, [eax]", "67 8b 08"),
             ("lea rax, [eax + ecx]", "67 48 8d 04 08"),
             ("lea eax, [eax + 4]", "67 8d 40 04"),
+            ("lea eax, gs:[eax + 4]", "65 67 8d 40 04"),
             ("lea rax, [eip]", "67 48 8d 05 00 00 00 00"),
             ("push [eax]", "67 ff 30"),
-            ("movups xmm0, gs:[eax]", "65 67 0f 10 00"),
+            ("push gs:[eax]", "65 67 ff 30"),
+            // Without a register.
+            ("mov eax, gs:[0]", "65 67 8b 04 25 00 00 00 00"),
+            (
+                "mov eax, gs:[0x11223344], by an opcode whose length the prefix changes",
+                "65 67 a1 44 33 22 11",
+            ),
+            ("mov gs:[0x11223344], al", "65 67 a2 44 33 22 11"),
+            ("mov ecx, gs:[rax], a prefix without effect", "65 67 48 8b 0c 25 00 00 00 00"),
+            ("mov eax, gs:[eip]", "65 67 8b 05 00 00 00 00"),
         ],
     );
+}
+
+#[test]
+fn a_32_bit_sum_relative_to_gs_is_in_the_memory() {
+    for (what, bytes) in [
+        ("mov ecx, gs:[eax]", "65 67 8b 08"),
+        ("mov ecx, gs:[eax - 8]", "65 67 8b 48 f8"),
+        ("mov ecx, gs:[eax + 0x7fffffff]", "65 67 8b 88 ff ff ff 7f"),
+        ("mov gs:[edi + esi*8 - 1], r9b", "65 67 44 88 4c f7 ff"),
+        ("mov rcx, gs:[r8d*4 + 0x10]", "65 67 4a 8b 0c 85 10 00 00 00"),
+        ("movups xmm0, gs:[eax]", "65 67 0f 10 00"),
+        ("movups gs:[r10d + r11d], xmm15", "65 67 47 0f 11 3c 1a"),
+        ("add dword ptr gs:[eax], ecx", "65 67 01 08"),
+    ] {
+        let code = [hex(bytes), vec![0xc3]].concat();
+        let verdict = verify(image(&code), &limits());
+        assert!(verdict.is_ok(), "{what}: {verdict:?}");
+    }
+    // The whole sum is taken modulo 2^32, so the guard has to cover the access itself alone.
+    let no_guard = VerifyLimits { guard_bytes: 3, ..limits() };
+    let code = hex("65 67 8b 48 f8 c3");
+    assert!(verify(image(&code), &no_guard).is_ok());
+    let no_guard = VerifyLimits { guard_bytes: 2, ..limits() };
+    let found = rejections(image(&code), &no_guard);
+    assert!(matches!(found[0].rule, Rule::OutsideRegion { .. }), "{found:?}");
 }
 
 #[test]

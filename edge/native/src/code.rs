@@ -25,8 +25,22 @@ pub fn verify_limits(thunks: usize) -> VerifyLimits {
         frame_max: FRAME_MAX,
         code_max: CODE_MAX,
         functions_max: FUNCTIONS_MAX,
-        features: CpuFeatures::Baseline,
+        features: cpu_features(),
     }
+}
+
+/// Returns the CPU features of this machine that code may use. Code with AVX is not run: entering a module does not clear the
+/// upper halves of the vector registers.
+pub fn cpu_features() -> CpuFeatures {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("movbe")
+    {
+        return CpuFeatures::BitManipulation;
+    }
+    CpuFeatures::Baseline
 }
 
 /// Verified code in memory: thunks, functions and constants. All sandboxes of a module share it.

@@ -25,7 +25,7 @@ mod sandbox;
 mod signal;
 mod stack;
 
-pub use code::{CODE_MAX, CodeError, NativeCode, verify_limits};
+pub use code::{CODE_MAX, CodeError, NativeCode, cpu_features, verify_limits};
 pub use globals::NativeGlobals;
 pub use sandbox::{HostAnswer, HostCalls, NativeExit, NativeSandbox, NativeTrap, TrapKind};
 pub use signal::interrupt;

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use weir_lower::{CLANG_ARGUMENTS, LowerError, Lowered, Unsupported, link, lower};
-use weir_native::{CODE_MAX, verify_limits};
+use weir_lower::{
+    CLANG_ARGUMENTS, IsolatedAccesses, LowerError, LowerOptions, Lowered, Unsupported, link, lower_with,
+};
+use weir_native::{CODE_MAX, cpu_features, verify_limits};
 use weir_verify::{VerifiedCode, verify};
 
 /// Compiles IR with clang; `None` if it is not installed.
@@ -32,7 +34,13 @@ pub struct Compiled {
 
 /// Lowers, compiles and verifies a module. `None` without clang; an error for a module that cannot be lowered.
 pub fn compile(wasm: &[u8]) -> Option<Result<Compiled, Unsupported>> {
-    let lowered = match lower(wasm) {
+    compile_with(wasm, IsolatedAccesses::None)
+}
+
+/// As [`compile()`], with these accesses isolated.
+pub fn compile_with(wasm: &[u8], isolated: IsolatedAccesses) -> Option<Result<Compiled, Unsupported>> {
+    let options = LowerOptions { features: cpu_features(), isolated, ..LowerOptions::default() };
+    let lowered = match lower_with(wasm, &options) {
         Ok(lowered) => lowered,
         Err(LowerError::Unsupported(unsupported)) => return Some(Err(unsupported)),
         Err(error) => panic!("{error}"),

@@ -60,7 +60,7 @@ impl NativeSlot {
 
     /// Returns a slot with the code of an object file of this rewritten module, if the code can be verified.
     pub(crate) fn from_object(rewritten: &[u8], object: Vec<u8>) -> Self {
-        let code = NativeModule::compile(rewritten, |_| Ok(object));
+        let code = NativeModule::compile(rewritten, |_| Ok(object.clone()));
         Self::filled(code.map(Arc::new).map_err(|error| error.to_string()))
     }
 

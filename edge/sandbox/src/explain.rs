@@ -1,10 +1,10 @@
 //! Explains the machine code that LLVM makes of a module: each instruction with its place in the module, and the reason why the
 //! verifier allows each access.
 
-use crate::back_end::{ObjectFile, UNSUPPORTED};
+use crate::back_end::UNSUPPORTED;
 use crate::engine::{Engine, LoadError, rewritten};
 use crate::load::compile::CompileError;
-use crate::load::native::host_thunks;
+use crate::load::machine_code::{MachineCode, MachineCodeError};
 use crate::load::origin::RewrittenModule;
 use crate::load::rewrite::{DROPS, FUEL, REMAINING, RUN, RUN_EVENTS, STACK_POINTER, export_name};
 use crate::run::clock::thread_time;
@@ -12,10 +12,10 @@ use crate::run::fault::FunctionIndices;
 use std::collections::BTreeMap;
 use weir_abi::entry::ENTRY_POINTS;
 use weir_admission::Admitted;
-use weir_lower::{GuestThunk, LowerError, Lowered, Thunk, Unsupported};
+use weir_lower::{GuestThunk, LowerError, Lowered, ObjectError, Thunk, Unsupported};
 use weir_native::{CODE_MAX, verify_limits};
 use weir_units::Nanos;
-use weir_verify::{FunctionFacts, ObservedInstruction, Rejections, VerifyLimits};
+use weir_verify::{FunctionFacts, ObservedInstruction, Rejections};
 
 /// The machine code that LLVM makes of a module, or the reason why there is none.
 #[derive(Debug)]
@@ -100,6 +100,8 @@ pub struct ExplainedInstruction {
     pub origin: CodeOrigin,
     /// True if the code compares the address with the end of the memory before this access.
     pub is_checked: bool,
+    /// True if the verifier had rejected the access, so that it was compiled again, isolated from the optimiser.
+    pub is_isolated: bool,
 }
 
 /// The origin of an instruction in machine code.
@@ -146,16 +148,21 @@ impl Engine {
         }
         let clang = self.clang().map_err(|why| WithoutMachineCode::Machine(why.clone()))?;
         let names = FunctionNames { indices, origins: module.origins(), copy_function: module.copy_function };
-        let lowered = weir_lower::lower(&module.bytes).map_err(|error| names.unsupported(error))?;
-        let thunks = host_thunks(&lowered).map_err(|part| WithoutMachineCode::Unsupported {
-            part: part.to_owned(),
-            function: None,
-            offset: None,
+        *is_from_cache = true;
+        let code = MachineCode::new(&module.bytes, false, |ir| {
+            let object = self.object(clang, ir, true, compiler_time)?;
+            *is_from_cache &= object.is_from_cache;
+            Ok(object.bytes)
+        });
+        let code = code.map_err(|error| match error {
+            MachineCodeError::Lower(error) => names.unsupported(error),
+            MachineCodeError::Host(part) => {
+                WithoutMachineCode::Unsupported { part: part.to_owned(), function: None, offset: None }
+            }
+            MachineCodeError::Compile(error) => WithoutMachineCode::Failed(error),
+            error => WithoutMachineCode::Failed(CompileError::Module(error.to_string())),
         })?;
-        let ObjectFile { bytes, is_from_cache: cached } =
-            self.object(clang, &lowered.ir, true, compiler_time).map_err(WithoutMachineCode::Failed)?;
-        *is_from_cache = cached;
-        explain_object(bytes, &lowered, &names, &verify_limits(thunks.len()))
+        explain_code(code, &names)
             .map_err(|error| WithoutMachineCode::Failed(CompileError::Module(error.to_string())))
     }
 }
@@ -212,28 +219,26 @@ impl FunctionNames {
     }
 }
 
-/// Verifies the code of an object file, and collects the facts about it.
-fn explain_object(
-    object: Vec<u8>,
-    lowered: &Lowered,
-    names: &FunctionNames,
-    limits: &VerifyLimits,
-) -> Result<ExplainedCode, weir_lower::ObjectError> {
+/// Verifies the code once more, and collects the facts about it.
+fn explain_code(code: MachineCode, names: &FunctionNames) -> Result<ExplainedCode, ObjectError> {
+    let MachineCode { lowered, thunks, object, isolated, .. } = code;
+    let (lowered, limits) = (&lowered, verify_limits(thunks.len()));
     let linked = weir_lower::link(&object, lowered, CODE_MAX)?;
     let positions = weir_lower::positions(&object, CODE_MAX)?;
     let start = thread_time();
-    let verified = weir_verify::verify(linked.image.clone(), limits);
+    let verified = weir_verify::verify(linked.image.clone(), &limits);
     let verifier_time = Nanos(thread_time().0.saturating_sub(start.0));
     let mut instructions = Vec::new();
     let code = linked.image.code.clone();
     let constants_bytes = linked.image.constants.len();
     let mut functions = functions(&linked.image, &linked.functions, lowered, names);
-    _ = weir_verify::explain(linked.image, limits, |facts| {
-        let after = positions.partition_point(|position| position.offset <= facts.offset);
-        let position = after.checked_sub(1).and_then(|at| positions.get(at)?.module_offset);
+    _ = weir_verify::explain(linked.image, &limits, |facts| {
+        let position = positions.module_offset(facts.offset);
+        let is_access = facts.operand.is_some();
         instructions.push(ExplainedInstruction {
-            is_checked: facts.operand.is_some()
+            is_checked: is_access
                 && position.is_some_and(|offset| lowered.checked.binary_search(&offset).is_ok()),
+            is_isolated: is_access && position.is_some_and(|offset| isolated.contains(offset)),
             origin: match position {
                 None => CodeOrigin::Unknown,
                 Some(offset) => names.origin(offset).map_or(CodeOrigin::Loader, CodeOrigin::Module),

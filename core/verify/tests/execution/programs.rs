@@ -56,7 +56,7 @@ fn instruction(a: &mut CodeAssembler, source: &mut Source) -> Result<(), IcedErr
     let small = i32::try_from(source.below(256)).expect("small");
     let count = u32::try_from(source.below(40)).expect("small");
     let slot = i32::try_from(source.below(60)).expect("small") - if source.one_in(30) { 8 } else { 0 };
-    match source.below(30) {
+    match source.below(31) {
         0 => a.mov(to32, from32),
         1 => a.mov(to, from),
         2 => a.mov(to32, small),
@@ -103,6 +103,8 @@ fn instruction(a: &mut CodeAssembler, source: &mut Source) -> Result<(), IcedErr
         26 => bounded(a, source, |a| a.mov(to, qword_ptr(to * 8 + small).gs()), to32, 0x0fff_ffff),
         27 => bounded(a, source, |a| a.add(dword_ptr(to + small).gs(), from32), to32, -1),
         28 => bounded(a, source, |a| a.mov(byte_ptr(to + from - small).gs(), from8), to32, 0xffff),
+        29 if wide => a.mov(to, qword_ptr(from32 + to32 * 4 - small).gs()),
+        29 => a.add(dword_ptr(to32 + small).gs(), from32),
         _ => a.call(0u64.wrapping_sub(16)),
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod clang;
 pub(crate) mod compile;
 pub(crate) mod copy;
+pub(crate) mod machine_code;
 pub(crate) mod meter;
 pub(crate) mod native;
 pub(crate) mod origin;

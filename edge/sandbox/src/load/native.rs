@@ -3,14 +3,15 @@
 //! The machine code is not trusted: `weir-verify` proves that it accesses nothing but the module's own memory.
 
 use crate::load::compile::CompileError;
+use crate::load::machine_code::{MachineCode, MachineCodeError};
 use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
-use weir_lower::{CodePosition, Constant, GuestThunk, Lowered, Thunk};
+use weir_lower::{CodePositions, Constant, GuestThunk, Lowered, Thunk};
 use weir_native::layout::GLOBALS_MAX;
-use weir_native::{CODE_MAX, NativeCode, verify_limits};
+use weir_native::{CODE_MAX, NativeCode};
 
 /// A function of the host that machine code calls through a thunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub(crate) struct NativeModule {
     /// The offsets behind the functions' code in the rewritten module.
     body_ends: Vec<u32>,
     /// The positions of the code in the rewritten module. They are read with the code, because a fault happens on a core thread.
-    positions: Vec<CodePosition>,
+    positions: CodePositions,
 }
 
 /// A function of the rewritten module: its index, and its name.
@@ -83,17 +84,17 @@ impl NativeModule {
     /// [`CompileError::Module`] if the module cannot be lowered, or its machine code is rejected; errors of `compile`.
     pub(crate) fn compile(
         bytes: &[u8],
-        compile: impl FnOnce(&str) -> Result<Vec<u8>, CompileError>,
+        compile: impl FnMut(&str) -> Result<Vec<u8>, CompileError>,
     ) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
-        let lowered = weir_lower::lower(bytes).map_err(|error| failed(&error))?;
-        let thunks = host_thunks(&lowered).map_err(|why| failed(&why))?;
-        let object = compile(&lowered.ir)?;
-        let linked = weir_lower::link(&object, &lowered, CODE_MAX).map_err(|error| failed(&error))?;
-        let verified = weir_verify::verify(linked.image, &verify_limits(thunks.len()))
-            .map_err(|error| failed(&error))?;
+        let MachineCode { lowered, thunks, object, functions: indices, verdict, .. } =
+            MachineCode::new(bytes, false, compile).map_err(|error| match error {
+                MachineCodeError::Compile(error) => error,
+                error => failed(&error),
+            })?;
+        let verified = verdict.map_err(|rejections| failed(&rejections))?;
         let mut places: Vec<(u32, u32)> = (lowered.imported..)
-            .zip(&linked.functions)
+            .zip(&indices)
             .filter_map(|(function, index)| {
                 Some((verified.functions().get(*index as usize)?.offset, function))
             })
@@ -103,7 +104,7 @@ impl NativeModule {
         let positions = weir_lower::positions(&object, CODE_MAX).unwrap_or_default();
         let code = NativeCode::new(verified, thunks.len()).map_err(|error| failed(&error))?;
         let function_index =
-            |function: u32| linked.functions.get(function.checked_sub(lowered.imported)? as usize).copied();
+            |function: u32| indices.get(function.checked_sub(lowered.imported)? as usize).copied();
         let functions = lowered
             .exports
             .iter()
@@ -161,8 +162,7 @@ impl NativeModule {
     /// Returns the place of the instruction at an offset in the code.
     pub(crate) fn place_at(&self, offset: usize) -> NativePlace {
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        let after = self.positions.partition_point(|position| position.offset <= offset);
-        let position = after.checked_sub(1).and_then(|index| self.positions[index].module_offset);
+        let position = self.positions.module_offset(offset);
         let stated = position.and_then(|position| {
             let index = self.body_ends.partition_point(|end| *end <= position);
             (index < self.body_ends.len()).then_some(())?;

@@ -5,12 +5,12 @@ pub mod compile;
 
 use crate::oracle::space::BELOW;
 use crate::suite::adapters::{Adapters, adapter_name, value_name};
-use compile::{Compiled, compile};
+use compile::{Compiled, compile_with};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wasmparser::ValType;
 use wasmtime::{Instance, Memory, Store, Val};
-use weir_lower::{Constant, GuestThunk, Lowered, Thunk, TrapCode, Unsupported};
+use weir_lower::{Constant, GuestThunk, IsolatedAccesses, Lowered, Thunk, TrapCode, Unsupported};
 use weir_native::{HostAnswer, HostCalls, NativeCode, NativeExit, NativeGlobals, NativeSandbox, TrapKind};
 
 const _: () = assert!(BELOW == weir_native::layout::BELOW);
@@ -28,11 +28,15 @@ pub struct LlvmModule {
 
 impl LlvmModule {
     /// Compiles and verifies a module with adapters. `None` without clang, or on a machine that cannot run its code.
-    pub fn new(bytes: &[u8], adapters: &Adapters) -> Option<Result<Self, Unsupported>> {
+    pub fn new(
+        bytes: &[u8],
+        adapters: &Adapters,
+        isolated: IsolatedAccesses,
+    ) -> Option<Result<Self, Unsupported>> {
         if !weir_native::is_supported() {
             return None;
         }
-        Some(compile(bytes)?.map(|Compiled { lowered, functions, code }| {
+        Some(compile_with(bytes, isolated)?.map(|Compiled { lowered, functions, code }| {
             let code = NativeCode::new(code, lowered.thunks.len()).expect("there is room");
             Self { lowered, functions, code: Arc::new(code), adapters: adapters.clone() }
         }))

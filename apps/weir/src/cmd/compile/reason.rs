@@ -142,6 +142,7 @@ fn operand_reason(
 ) -> Option<String> {
     let constants = code.code.len().next_multiple_of(weir_verify::CONSTANTS_ALIGNMENT as usize);
     let constants = i64::try_from(constants).unwrap_or(i64::MAX);
+    let again = if explained.is_isolated { ", compiled again after a rejection" } else { "" };
     Some(match access.place.ok()? {
         Place::Region { lo, hi } if lo == hi && lo < 0 => match code.globals.get(&lo) {
             Some(global) => global.name.clone(),
@@ -152,6 +153,9 @@ fn operand_reason(
             "poll: traps once the call's time is over".to_owned()
         }
         Place::Region { lo, hi } if lo == hi => format!("module memory: {lo:#x}"),
+        Place::Region { .. } if has_32_bit_address(decoded) => {
+            format!("module memory: sum modulo 2^32{again}")
+        }
         Place::Region { lo, hi } => {
             let offset = decoded.memory_displacement64().cast_signed();
             let (from, to) = (lo.wrapping_sub(offset), hi.wrapping_sub(offset));
@@ -161,7 +165,7 @@ fn operand_reason(
                 _ => format!(" - {}", offset.unsigned_abs()),
             };
             let checked = if explained.is_checked { ", compared with the end before" } else { "" };
-            format!("module memory: base + [{from}, {to}]{plus}{checked}")
+            format!("module memory: base + [{from}, {to}]{plus}{checked}{again}")
         }
         Place::Frame { lo, hi } if lo == hi => format!("frame: {} bytes below the return address", -lo),
         Place::Frame { lo, hi } => format!("frame: {} to {} bytes below the return address", -hi, -lo),
@@ -175,6 +179,11 @@ fn operand_reason(
         }
         Place::ReturnAddress => "return address".to_owned(),
     })
+}
+
+/// Returns true if the CPU computes the address of an access in 32 bits.
+fn has_32_bit_address(decoded: &Instruction) -> bool {
+    decoded.memory_base().is_gpr32() || decoded.memory_index().is_gpr32()
 }
 
 /// Returns the reason why an instruction may use the stack.

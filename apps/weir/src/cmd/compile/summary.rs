@@ -92,6 +92,11 @@ fn accesses_text(facts: &CompiledModuleFacts<'_>) -> String {
         0 => "none with a check at run time".to_owned(),
         checked => format!("{checked} with a check at run time"),
     };
+    let isolated = facts.code().into_iter().flat_map(|code| &code.instructions).filter(|one| one.is_isolated);
+    let again = match isolated.count() {
+        0 => String::new(),
+        number => format!(", {number} compiled again after a rejection"),
+    };
     let others = [
         (PlaceKind::Global, "globals"),
         (PlaceKind::Frame, "frames"),
@@ -100,7 +105,7 @@ fn accesses_text(facts: &CompiledModuleFacts<'_>) -> String {
     ];
     let others = others.map(|(kind, noun)| (of(kind), noun)).into_iter().filter(|(number, _)| *number > 0);
     let others: String = others.map(|(number, noun)| format!(", {number} to {noun}")).collect();
-    format!("{all}: {memory} to the module's memory ({checked}){others}")
+    format!("{all}: {memory} to the module's memory ({checked}{again}){others}")
 }
 
 fn host_calls_text(facts: &CompiledModuleFacts<'_>) -> String {

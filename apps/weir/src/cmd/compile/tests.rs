@@ -31,7 +31,12 @@ fn explanation(code: &[u8]) -> LlvmExplanation {
     };
     let mut instructions = Vec::new();
     let verified = explain(image, &limits, |facts| {
-        instructions.push(ExplainedInstruction { facts, origin: CodeOrigin::Loader, is_checked: true });
+        instructions.push(ExplainedInstruction {
+            facts,
+            origin: CodeOrigin::Loader,
+            is_checked: true,
+            is_isolated: false,
+        });
     });
     let facts = verified.as_ref().ok().map(|verified| verified.facts()[0].clone());
     let code = ExplainedCode {
