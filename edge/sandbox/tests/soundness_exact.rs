@@ -5,7 +5,7 @@ use crate::oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
 use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
-use crate::support::options;
+use crate::support::{lowerable, options, tests_llvm};
 use std::io::Write;
 use weir_bounds::{EntryPoint, Linear};
 use weir_sandbox::{CheckMode, Engine, EngineOptions, Instance, LlvmUse};
@@ -27,16 +27,26 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
     first..first + given("WEIR_SEEDS").unwrap_or(usual)
 }
 
+/// A module of [`loops`], which can be lowered if the tests are to run in verified code of LLVM.
+pub fn loops_module(choices: &[u8]) -> String {
+    let text = loops::module(choices);
+    if tests_llvm() { lowerable(&text) } else { text }
+}
+
 #[test]
 fn loops_use_no_more_than_their_bound() {
     let (engine, shown, mut tally) = (engine(CheckMode::Exact(FUEL)), Shown::new(), Tally::default());
     for seed in seeds(500) {
-        let text = loops::module(&generate::bytes(seed, 400));
+        let text = loops_module(&generate::bytes(seed, 400));
         run((&engine, FUEL), &shown, (generate::assembled(&text), true), seed, &mut tally)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
     }
     println!("{tally:?}");
     assert!(tally.bounded > tally.calls / 4 && tally.tight > tally.calls / 50, "{tally:?}");
+    if tests_llvm() {
+        assert!(tally.in_llvm * 10 > tally.modules * 9, "{tally:?}");
+        return;
+    }
     assert!(tally.with_known_contents > 20 && tally.published > tally.with_known_contents, "{tally:?}");
 }
 
@@ -51,28 +61,6 @@ fn arbitrary_modules_use_no_more_than_their_bound() {
     }
     println!("{tally:?}");
     assert!(tally.bounded > tally.calls / 4, "{tally:?}");
-}
-
-/// Returns a module of [`loops`] without the constructs that are not lowered to LLVM IR: a second table, references to
-/// functions, and passive segments. The first table has the function of the second one.
-fn lowerable(text: &str) -> String {
-    let is_left_out = |line: &str| {
-        let starts = [
-            "(table $late",
-            "(table.",
-            "(drop (table.",
-            "(global $kept",
-            "(global $free",
-            "(global.set $free",
-        ];
-        starts.iter().any(|start| line.trim_start().starts_with(start))
-    };
-    let lines: Vec<&str> = text.lines().filter(|line| !is_left_out(line)).collect();
-    lines
-        .join("\n")
-        .replace("(table funcref (elem", "(table funcref (elem $lone $lone $lone")
-        .replace("call_indirect $late", "call_indirect")
-        .replace("memory.init $bytes", "memory.copy")
 }
 
 /// Loops in verified code of LLVM, also where the other tests run in Cranelift's code.
@@ -149,7 +137,7 @@ fn checks_do_not_change_the_results_of_a_proved_module() {
             let Some(module) = smith::module(&generate::bytes(seed, 2_500)) else { continue };
             module
         } else {
-            generate::assembled(&loops::module(&generate::bytes(seed, 200)))
+            generate::assembled(&loops_module(&generate::bytes(seed, 200)))
         };
         let Ok(admitted) = Admitted::admit(bytes.clone(), &[]) else { continue };
         if admitted.tier() != Tier::Proved {

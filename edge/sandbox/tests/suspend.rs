@@ -1,14 +1,15 @@
 //! Calls that are suspended and resumed have the same effects as calls that are not.
 
-use crate::oracle::generate::{self, loops};
-use crate::support::options;
+use crate::oracle::generate;
+use crate::soundness_exact::loops_module;
 use crate::support::{MANIFEST, Packets, all, alone, at_packet, bytes, emitting, values, wat};
+use crate::support::{options, tests_llvm};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 use weir_sandbox::{
-    Area, BatchInput, Call, CallStep, CheckMode, During, Engine, EngineOptions, FaultKind, FuelSlice,
-    Instance, InstanceCounters, LoadedModule,
+    Area, BackEnd, BatchInput, Call, CallStep, CheckMode, During, Engine, EngineOptions, FaultKind,
+    FuelSlice, Instance, InstanceCounters, LoadedModule,
 };
 use weir_units::{Nanos, Timestamp};
 use {
@@ -600,8 +601,10 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
         (exact(), Tier::Metered),
     ];
     let packets = Packets::new();
-    let (mut modules, mut times, mut lost, mut records) = (0, 0, 0, 0);
-    let texts = (0..600_u64).map(|seed| (seed, loops::module(&generate::bytes(seed, 300))));
+    let (mut modules, mut in_llvm, mut times, mut lost, mut records) = (0, 0, 0, 0, 0);
+    // Each module is compiled eight times, and LLVM takes longer.
+    let seeds = if tests_llvm() { 60 } else { 600_u64 };
+    let texts = (0..seeds).map(|seed| (seed, loops_module(&generate::bytes(seed, 300))));
     // Few of those emit records, so more of these do.
     for (seed, text) in texts.filter(|(seed, text)| *seed < 100 || text.contains("(call $emit")) {
         for (engine, tier) in &engines {
@@ -619,11 +622,13 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
             });
             assert_eq!(sliced, unsuspended, "seed {seed}, {tier:?}\n{text}");
             modules += 1;
+            in_llvm += usize::from(program.back_end() == BackEnd::Llvm);
             lost += unsuspended.counters.faults;
             records += unsuspended.records.len();
         }
     }
     println!("{modules} modules, suspended {times} times; {lost} calls lost, {records} records");
+    assert!(!tests_llvm() || in_llvm * 10 > modules * 9, "{in_llvm} of {modules} in verified code");
     assert!(
         modules > 100 && times > 10_000 && lost > 50 && records > 0,
         "{modules}, {times}, {lost}, {records}"

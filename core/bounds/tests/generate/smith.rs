@@ -10,13 +10,14 @@ const MEMORY_BYTES: u64 = 1 << 20;
 /// A module with the manifest of all generated modules; `None` if the choices do not suffice.
 pub fn module(input: &[u8]) -> Option<Vec<u8>> {
     let mut choices = Unstructured::new(input);
-    let config = shape(choices.arbitrary().ok()?);
+    let config = shape(choices.arbitrary().ok()?, choices.ratio(1_u8, 2).ok()?);
     let module = wasm_smith::Module::new(config, &mut choices).ok()?;
     Some(with_manifest(module.to_bytes(), MANIFEST))
 }
 
-/// The shape of modules that admission accepts.
-fn shape(choice: u8) -> wasm_smith::Config {
+/// The shape of modules that admission accepts. If `is_plain`, they have nothing that only Cranelift compiles: several tables,
+/// references, passive segments, functions with several results.
+fn shape(choice: u8, is_plain: bool) -> wasm_smith::Config {
     static IMPORTS: OnceLock<Vec<u8>> = OnceLock::new();
     wasm_smith::Config {
         available_imports: Some(IMPORTS.get_or_init(all_imports).clone()),
@@ -24,14 +25,14 @@ fn shape(choice: u8) -> wasm_smith::Config {
         // Only the exported memory, which is added to these.
         max_memories: 0,
         max_memory32_bytes: MEMORY_BYTES,
-        max_tables: 2,
+        max_tables: if is_plain { 1 } else { 2 },
         max_table_elements: 1000,
         max_instructions: 400,
-        bulk_memory_enabled: true,
+        bulk_memory_enabled: !is_plain,
         // Reference types bring references to objects, which admission refuses.
-        reference_types_enabled: choice >= 192,
+        reference_types_enabled: choice >= 192 && !is_plain,
         simd_enabled: true,
-        multi_value_enabled: true,
+        multi_value_enabled: !is_plain,
         saturating_float_to_int_enabled: true,
         sign_extension_ops_enabled: true,
         exceptions_enabled: false,

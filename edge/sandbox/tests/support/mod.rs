@@ -69,6 +69,33 @@ pub fn options() -> EngineOptions {
     EngineOptions { llvm, ..EngineOptions::default() }
 }
 
+/// Returns true if `options` let modules run in verified code of LLVM.
+pub fn tests_llvm() -> bool {
+    options().llvm == LlvmUse::AtLoad
+}
+
+/// Returns a module of the generator of loops without the constructs that are not lowered to LLVM IR: a second table, references to
+/// functions, and passive segments. The first table has the function of the second one.
+pub fn lowerable(text: &str) -> String {
+    let is_left_out = |line: &str| {
+        let starts = [
+            "(table $late",
+            "(table.",
+            "(drop (table.",
+            "(global $kept",
+            "(global $free",
+            "(global.set $free",
+        ];
+        starts.iter().any(|start| line.trim_start().starts_with(start))
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !is_left_out(line)).collect();
+    lines
+        .join("\n")
+        .replace("(table funcref (elem", "(table funcref (elem $lone $lone $lone")
+        .replace("call_indirect $late", "call_indirect")
+        .replace("memory.init $bytes", "memory.copy")
+}
+
 pub fn engine() -> Engine {
     let options = EngineOptions { call_limit: Duration::from_millis(30), ..options() };
     Engine::new(options, None).unwrap()
