@@ -37,6 +37,11 @@ impl Sample {
         self.values.push(value);
     }
 
+    /// Adds the values of later rounds.
+    pub fn append(&mut self, later: &Sample) {
+        self.values.extend(&later.values);
+    }
+
     /// Adds a time for a number of packets, as nanoseconds per packet.
     pub fn add_time(&mut self, time: Duration, packets: u64) {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);
@@ -90,6 +95,16 @@ impl Sample {
         let rounds = samples.first().map_or(0, |sample| sample.values.len());
         let at = |round: usize| samples.iter().filter_map(|sample| sample.values.get(round)).sum::<f64>();
         (0..rounds).map(|round| at(round) / to_f64(samples.len())).collect()
+    }
+
+    /// The values, each multiplied by a factor.
+    pub fn scaled(&self, factor: f64) -> Sample {
+        self.values.iter().map(|value| value * factor).collect()
+    }
+
+    /// The difference to another sample, round by round.
+    pub fn less(&self, other: &Sample) -> Sample {
+        self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect()
     }
 
     /// The ratio to another sample, round by round.
@@ -183,7 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn ratios_pair_the_rounds() {
+    fn ratios_and_differences_pair_the_rounds() {
+        assert_eq!(of(&[2.0, 30.0]).less(&of(&[1.0, 10.0])).values, [1.0, 20.0]);
         assert_eq!(of(&[2.0, 30.0]).ratio_to(&of(&[1.0, 10.0])).values, [2.0, 3.0]);
     }
 
