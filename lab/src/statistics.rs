@@ -37,11 +37,6 @@ impl Sample {
         self.values.push(value);
     }
 
-    /// Adds the values of later rounds.
-    pub fn append(&mut self, later: &Sample) {
-        self.values.extend(&later.values);
-    }
-
     /// Adds a time for a number of packets, as nanoseconds per packet.
     pub fn add_time(&mut self, time: Duration, packets: u64) {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);

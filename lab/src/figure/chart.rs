@@ -89,6 +89,7 @@ fn row_value(row: usize) -> f64 {
 /// A number with a short unit: 1.5k, 20M.
 fn short_number(value: f64) -> String {
     let (value, unit) = match value.abs() {
+        v if v >= 0.999e9 => (value / 1e9, "G"),
         v if v >= 0.999e6 => (value / 1e6, "M"),
         v if v >= 0.999e3 => (value / 1e3, "k"),
         _ => (value, ""),
@@ -269,7 +270,9 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, text) in [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M")] {
+        let numbers =
+            [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M"), (1e11, "100G")];
+        for (value, text) in numbers {
             assert_eq!(short_number(value), text);
         }
         assert_eq!(ChartAxis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");
