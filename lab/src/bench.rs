@@ -294,7 +294,17 @@ impl<'a> Bench<'a> {
         }
         let corpus = corpus::build(&CorpusSource::all()?, &OptLevel::ALL)?;
         let search = Search { seed: 2, phases: if quick { 4 } else { 20 }, batches: 40 };
-        Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, &self.source, search)?))
+        let text = format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, &self.source, search)?);
+        let skipped: Vec<&str> =
+            corpus.skipped.iter().filter_map(|skipped| skipped.split(':').next()).collect();
+        Ok(if skipped.is_empty() {
+            text
+        } else {
+            format!(
+                "{text}\nThe functions in {} were not built: a compiler is missing.\n",
+                skipped.join(" and ")
+            )
+        })
     }
 
     fn versus(&self) -> Result<versus::Verdict, LabError> {

@@ -5,11 +5,12 @@ use crate::error::LabError;
 use crate::module::Module;
 use crate::native;
 use crate::packets::in_memory;
+use crate::sandboxed;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, BatchInput, CheckMode, Engine, EngineOptions, Instance, LoadedModule};
+use weir_sandbox::{Area, BackEnd, BatchInput, CheckMode, Engine, Instance, LoadedModule};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
@@ -20,9 +21,12 @@ const FUEL_MAX: u64 = 1 << 50;
 /// The packet time at the start, in ns. It is large, because time can go backwards.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
-/// An engine that counts fuel exactly.
+/// An engine that counts fuel exactly, in the code of one back end.
 #[derive(Debug)]
-pub struct FuelCounter(Engine);
+pub struct FuelCounter {
+    engine: Engine,
+    back_end: BackEnd,
+}
 
 /// A module compiled for exact counting.
 pub struct CountedModule<'a> {
@@ -53,19 +57,35 @@ pub struct PacketFuelMeter {
 }
 
 impl FuelCounter {
-    /// Starts the engine.
-    pub fn new() -> Result<Self, LabError> {
-        let options = EngineOptions { check_mode: CheckMode::Exact(FUEL_MAX), ..EngineOptions::default() };
-        Ok(Self(Engine::new(options, None)?))
+    /// Starts the engine of a back end.
+    pub fn new(back_end: BackEnd) -> Result<Self, LabError> {
+        let engine = sandboxed::start_engine(back_end, CheckMode::Exact(FUEL_MAX))?;
+        Ok(Self { engine, back_end })
     }
 
-    /// Compiles a module.
-    pub fn load(&self, module: &Module) -> Result<CountedModule<'_>, LabError> {
-        Ok(CountedModule {
-            engine: &self.0,
-            program: self.0.load(module.admit()?)?,
-            name: module.name.clone(),
-        })
+    /// The back end in whose code modules run.
+    pub fn back_end(&self) -> BackEnd {
+        self.back_end
+    }
+
+    /// The reason why no module runs in the code of this back end; `None` if modules can.
+    pub fn why_not_supported(&self) -> Option<&str> {
+        match self.back_end {
+            BackEnd::Cranelift => None,
+            BackEnd::Llvm => self.engine.why_not_llvm(),
+        }
+    }
+
+    /// Compiles a module. Returns the reason instead if it has no verified code of LLVM, and the engine needs it.
+    ///
+    /// # Errors
+    /// The module is not admitted, or Cranelift cannot compile it.
+    pub fn load(&self, module: &Module) -> Result<Result<CountedModule<'_>, String>, LabError> {
+        let program = self.engine.load(module.admit()?)?;
+        if program.back_end() != self.back_end {
+            return Ok(Err(program.why_not_llvm().unwrap_or_default().to_owned()));
+        }
+        Ok(Ok(CountedModule { engine: &self.engine, program, name: module.name.clone() }))
     }
 }
 

@@ -8,13 +8,13 @@ use crate::module::{Class, Module};
 use crate::native::{Build, Compiler, Native, Space};
 use crate::packets::{Packets, ReadyBatch, packets_of, ticks};
 use crate::paths;
-use crate::sandboxed::Sandboxed;
+use crate::sandboxed::{self, Sandboxed};
 use crate::statistics::Sample;
 use crate::table::Table;
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_admission::Tier;
-use weir_sandbox::{CheckMode, Engine, EngineOptions, LlvmUse, WasmtimeCheck};
+use weir_sandbox::{BackEnd, CheckMode, Engine, EngineOptions, WasmtimeCheck};
 
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,10 @@ impl BuildKind {
         all.extend([Self::Wasmtime(WasmtimeCheck::Fuel), Self::Wasmtime(WasmtimeCheck::Epochs)]);
         if clang {
             all.extend([VERIFIED, VERIFIED_METERED]);
-            all.extend([Self::Clang(PLAIN), Self::Clang(THIS_PROCESSOR), Self::Clang(ONE_UNIT)]);
+            all.extend([Self::CLANG, Self::Clang(THIS_PROCESSOR), Self::Clang(ONE_UNIT)]);
         }
         if gcc {
-            all.extend([Self::Gcc(PLAIN), Self::Gcc(THIS_PROCESSOR)]);
+            all.extend([Self::GCC, Self::Gcc(THIS_PROCESSOR)]);
         }
         if clang && class == Class::Search {
             all.push(Self::Clang(NAIVE));
@@ -63,13 +63,30 @@ impl BuildKind {
 
     /// The kinds whose instructions are counted. Builds with `-march=native` are left out, because valgrind does not know all
     /// of their instructions.
-    pub const COUNTED: [Self; 5] = [
-        PROVED,
-        Self::Tier(Tier::Supervised),
-        Self::Tier(Tier::Metered),
-        Self::Clang(PLAIN),
-        Self::Gcc(PLAIN),
-    ];
+    pub const COUNTED: [Self; 5] =
+        [PROVED, Self::Tier(Tier::Supervised), Self::Tier(Tier::Metered), Self::CLANG, Self::GCC];
+
+    /// Natively by clang -O3, without further options.
+    pub const CLANG: Self = Self::Clang(PLAIN);
+    /// Natively by gcc -O3, without further options.
+    pub const GCC: Self = Self::Gcc(PLAIN);
+
+    /// In the sandbox with the checks of a tier, in the code of a back end.
+    pub const fn in_tier(back_end: BackEnd, tier: Tier) -> Self {
+        match back_end {
+            BackEnd::Cranelift => Self::Tier(tier),
+            BackEnd::Llvm => Self::Verified(tier),
+        }
+    }
+
+    /// All sandboxed kinds, with those in verified code if clang is available.
+    fn sandboxed(clang: bool) -> Vec<Self> {
+        let mut kinds = Self::all(Class::Empty, false, false);
+        if clang {
+            kinds.extend(Tier::ALL.iter().map(|tier| Self::Verified(*tier)));
+        }
+        kinds
+    }
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
@@ -111,7 +128,9 @@ impl<'a> Builder<'a> {
     /// Starts engines without a cache, and finds the C compilers.
     pub fn open(packets: &'a Packets) -> Result<Self, LabError> {
         let engine = |kind: BuildKind| {
-            let llvm = if matches!(kind, BuildKind::Verified(_)) { LlvmUse::AtLoad } else { LlvmUse::Never };
+            let back_end =
+                if matches!(kind, BuildKind::Verified(_)) { BackEnd::Llvm } else { BackEnd::Cranelift };
+            let llvm = sandboxed::llvm_use(back_end);
             let (check_mode, wasmtime_check) = match kind {
                 BuildKind::Tier(tier) | BuildKind::Verified(tier) => (CheckMode::As(tier), None),
                 BuildKind::Wasmtime(check) => (CheckMode::As(Tier::Proved), Some(check)),
@@ -124,9 +143,8 @@ impl<'a> Builder<'a> {
         Ok(Self {
             packets,
             space: Space::map(packets)?,
-            engines: BuildKind::all(Class::Empty, clang.is_some(), false)
+            engines: BuildKind::sandboxed(clang.is_some())
                 .into_iter()
-                .filter(|kind| !matches!(kind, BuildKind::Clang(_)))
                 .map(engine)
                 .collect::<Result<_, _>>()?,
             clang,
@@ -150,14 +168,14 @@ impl<'a> Builder<'a> {
         Ok(match kind {
             BuildKind::Clang(build) => Box::new(native(&self.clang, build)?),
             BuildKind::Gcc(build) => Box::new(native(&self.gcc, build)?),
-            sandboxed => {
+            in_sandbox => {
                 let missing = || LabError::failed(kind.name(), "no engine was started");
                 let (_, engine) =
-                    self.engines.iter().find(|(kind, _)| *kind == sandboxed).ok_or_else(missing)?;
-                let sandboxed = Sandboxed::start(engine, module, self.packets)?;
+                    self.engines.iter().find(|(kind, _)| *kind == in_sandbox).ok_or_else(missing)?;
+                let build = Sandboxed::start(engine, module, self.packets)?;
                 match kind {
-                    BuildKind::Verified(_) => Box::new(sandboxed.in_verified_code()?),
-                    _ => Box::new(sandboxed),
+                    BuildKind::Verified(_) => Box::new(build.in_verified_code()?),
+                    _ => Box::new(build),
                 }
             }
         })
@@ -170,8 +188,19 @@ impl<'a> Builder<'a> {
         batches: &[ReadyBatch],
         repetitions: Repetitions,
     ) -> Result<Price, LabError> {
+        self.measure_kinds(module, &self.kinds(module), batches, repetitions)
+    }
+
+    /// As [`measure`](Self::measure), with these kinds of build.
+    pub fn measure_kinds(
+        &self,
+        module: &Module,
+        kinds: &[BuildKind],
+        batches: &[ReadyBatch],
+        repetitions: Repetitions,
+    ) -> Result<Price, LabError> {
         let mut builds = Vec::new();
-        for kind in self.kinds(module) {
+        for kind in kinds.iter().copied() {
             builds.push(MeasuredBuild::new(kind.name(), module, self.packets, self.make(module, kind)?));
         }
         let ticks = ticks(batches, module.admit()?.tick_period());
@@ -203,9 +232,9 @@ impl Price {
         Some(self.nanos(kind)?.ratio_to(self.nanos(base)?))
     }
 
-    /// Median cycles per packet of one build.
-    fn cycles(&self, kind: BuildKind) -> Option<f64> {
-        Some(self.nanos(kind)?.median() / self.clock.nanos_per_cycle)
+    /// Cycles of the time stamp counter per packet of one build.
+    pub fn cycles(&self, kind: BuildKind) -> Option<Sample> {
+        Some(self.nanos(kind)?.scaled(self.clock.nanos_per_cycle.recip()))
     }
 }
 
@@ -262,21 +291,19 @@ fn table(prices: &[Price]) -> Table {
     );
     let cell = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     for price in prices {
-        let cycles = |kind| cell(price.cycles(kind).map(|cycles| format!("{cycles:.1}")));
+        let cycles = |kind| cell(price.cycles(kind).map(|cycles| format!("{:.1}", cycles.median())));
         let ratio = |base| cell(price.ratio(BuildKind::Sandbox, base).map(|r| format!("{:.2}", r.median())));
-        let [ns, clang] = [
-            price.nanos(BuildKind::Sandbox).cloned(),
-            price.ratio(BuildKind::Sandbox, BuildKind::Clang(PLAIN)),
-        ]
-        .map(|sample| sample.map(|sample| sample.quartiles()));
+        let [ns, clang] =
+            [price.nanos(BuildKind::Sandbox).cloned(), price.ratio(BuildKind::Sandbox, BuildKind::CLANG)]
+                .map(|sample| sample.map(|sample| sample.quartiles()));
         table.row(format_args!(
             "{} | {} | {} | {} | {} | {} | {} | {} | {} | {}",
             price.module.name,
             cell(ns.map(|q| format!("{:.2} ({})", q.median, q.spread(2)))),
             cycles(BuildKind::Sandbox),
-            cycles(BuildKind::Clang(PLAIN)),
+            cycles(BuildKind::CLANG),
             cell(clang.map(|q| format!("**{:.2}** ({})", q.median, q.spread(2)))),
-            ratio(BuildKind::Gcc(PLAIN)),
+            ratio(BuildKind::GCC),
             ratio(BuildKind::Clang(THIS_PROCESSOR)),
             ratio(BuildKind::Gcc(THIS_PROCESSOR)),
             ratio(BuildKind::Clang(ONE_UNIT)),
@@ -296,8 +323,8 @@ fn verified_table(prices: &[Price]) -> Table {
     for price in prices {
         let ratio = |kind, base| price.ratio(kind, base).map(|ratio| ratio.quartiles());
         let ratios = [
-            ratio(VERIFIED, BuildKind::Clang(PLAIN)),
-            ratio(VERIFIED_METERED, BuildKind::Clang(PLAIN)),
+            ratio(VERIFIED, BuildKind::CLANG),
+            ratio(VERIFIED_METERED, BuildKind::CLANG),
             ratio(VERIFIED, BuildKind::Clang(ONE_UNIT)),
             ratio(VERIFIED, PROVED),
         ];
@@ -339,8 +366,8 @@ fn verified_table(prices: &[Price]) -> Table {
 /// without checks.
 fn check_costs(prices: &[Price]) -> Table {
     let kinds = [
-        BuildKind::Gcc(PLAIN),
-        BuildKind::Clang(PLAIN),
+        BuildKind::GCC,
+        BuildKind::CLANG,
         PROVED,
         BuildKind::Tier(Tier::Supervised),
         BuildKind::Tier(Tier::Metered),
@@ -377,21 +404,23 @@ fn criteria(prices: &[Price], packet_set: &str) -> Vec<Criterion> {
         let name = &price.module.name;
         let ratio = |base| price.ratio(BuildKind::Sandbox, base).map(|sample| sample.median());
         match price.module.class {
-            Class::Header => add(format!("{name} ÷ clang -O3"), 1.10, ratio(BuildKind::Clang(PLAIN))),
+            Class::Header => add(format!("{name} ÷ clang -O3"), 1.10, ratio(BuildKind::CLANG)),
             Class::Search => {
                 add(format!("{name} ÷ clang -O3 with a byte loop"), 1.0, ratio(BuildKind::Clang(NAIVE)));
-                add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(BuildKind::Clang(PLAIN)));
+                add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(BuildKind::CLANG));
             }
             // There is no promise about modules that send or load the processor.
             Class::Active => {}
-            Class::Empty => {
-                add("empty module, cycles a packet".to_owned(), 10.0, price.cycles(BuildKind::Sandbox))
-            }
+            Class::Empty => add(
+                "empty module, cycles a packet".to_owned(),
+                10.0,
+                price.cycles(BuildKind::Sandbox).map(|cycles| cycles.median()),
+            ),
         }
     }
     let measured = prices.iter().filter(|price| matches!(price.module.class, Class::Header | Class::Search));
     let all: Sample = measured
-        .filter_map(|price| Some(price.ratio(BuildKind::Sandbox, BuildKind::Clang(PLAIN))?.median()))
+        .filter_map(|price| Some(price.ratio(BuildKind::Sandbox, BuildKind::CLANG)?.median()))
         .collect();
     // Without a measured module there is no value.
     let some = |value: f64| Some(value).filter(|value| value.is_finite());

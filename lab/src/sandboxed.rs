@@ -6,9 +6,30 @@ use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::code;
-use weir_sandbox::{BatchInput, Engine, Instance, InstanceContext, Pinned, TablePublisher, TableVersion};
+use weir_sandbox::{
+    BackEnd, BatchInput, CheckMode, Engine, EngineOptions, Instance, InstanceContext, LlvmUse, Pinned,
+    TablePublisher, TableVersion,
+};
 use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
+
+/// Both back ends.
+pub const BACK_ENDS: [BackEnd; 2] = [BackEnd::Cranelift, BackEnd::Llvm];
+
+/// The use of LLVM by an engine whose modules run in the code of a back end.
+pub fn llvm_use(back_end: BackEnd) -> LlvmUse {
+    match back_end {
+        BackEnd::Cranelift => LlvmUse::Never,
+        BackEnd::Llvm => LlvmUse::AtLoad,
+    }
+}
+
+/// Starts an engine without a cache, whose modules run in the code of a back end. A module without verified code of LLVM runs
+/// in that of Cranelift.
+pub fn start_engine(back_end: BackEnd, check_mode: CheckMode) -> Result<Engine, LabError> {
+    let options = EngineOptions { check_mode, llvm: llvm_use(back_end), ..EngineOptions::default() };
+    Ok(Engine::new(options, None)?)
+}
 
 /// An instance with mapped packets, and the tables that it published.
 #[derive(Debug)]

@@ -92,6 +92,16 @@ impl Sample {
         (0..rounds).map(|round| at(round) / to_f64(samples.len())).collect()
     }
 
+    /// The values, each multiplied by a factor.
+    pub fn scaled(&self, factor: f64) -> Sample {
+        self.values.iter().map(|value| value * factor).collect()
+    }
+
+    /// The difference to another sample, round by round.
+    pub fn less(&self, other: &Sample) -> Sample {
+        self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect()
+    }
+
     /// The ratio to another sample, round by round.
     pub fn ratio_to(&self, other: &Sample) -> Sample {
         self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect()
@@ -183,7 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn ratios_pair_the_rounds() {
+    fn ratios_and_differences_pair_the_rounds() {
+        assert_eq!(of(&[2.0, 30.0]).less(&of(&[1.0, 10.0])).values, [1.0, 20.0]);
         assert_eq!(of(&[2.0, 30.0]).ratio_to(&of(&[1.0, 10.0])).values, [2.0, 3.0]);
     }
 

@@ -60,6 +60,11 @@ impl SearchOutcome {
     pub fn ratio(&self, cost: PacketCost) -> f64 {
         ratio(self.bound.at(cost.len), cost.fuel)
     }
+
+    /// The larger of the ratios of the packet with the most fuel, and of that with the most fuel up to [`ETHERNET`] bytes.
+    pub fn worst_ratio(&self) -> f64 {
+        self.ratio(self.worst).max(self.ratio(self.worst_on_ethernet))
+    }
 }
 
 fn ratio(bound: u64, fuel: u64) -> f64 {

@@ -23,7 +23,8 @@ fn the_list_has_each_experiment_with_its_title_and_the_mechanism_that_can_be_swi
         assert!(text.contains(figure.title) && text.contains(figure.without), "{}", figure.name);
     }
     // The figures of the papers that weir reproduces.
-    for name in ["price-11", "price-12", "price-13", "price-15", "price-16", "sqosh-6", "flame-5"] {
+    for name in ["price-11", "price-12", "price-13", "price-15", "price-16", "sqosh-6", "flame-5", "flame-6"]
+    {
         assert!(names.contains(&name), "{name}");
     }
     for number in 4..=6 {

@@ -9,17 +9,27 @@ use plotters::prelude::{
 };
 use plotters::style::{Color, IntoFont, TextStyle, WHITE};
 
-const COLOURS: [RGBColor; 6] = [
+/// Six distinct colours, then lighter shades of some: of the grey, twice of the blue, and twice of the orange.
+const COLOURS: [RGBColor; 11] = [
     RGBColor(0x25, 0x63, 0xEB),
     RGBColor(0xD9, 0x77, 0x06),
     RGBColor(0x05, 0x96, 0x69),
     RGBColor(0xDC, 0x26, 0x26),
     RGBColor(0x7C, 0x3A, 0xED),
     RGBColor(0x4B, 0x55, 0x63),
+    RGBColor(0x9C, 0xA3, 0xAF),
+    RGBColor(0x60, 0xA5, 0xFA),
+    RGBColor(0xBF, 0xDB, 0xFE),
+    RGBColor(0xFB, 0xBF, 0x24),
+    RGBColor(0xFD, 0xE6, 0x8A),
 ];
 const INK: RGBColor = RGBColor(0x37, 0x41, 0x51);
 const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
+/// The size of a chart. A chart of many rows is higher.
 const SIZE: (u32, u32) = (900, 420);
+/// The height of a row, at least, and that of a chart's other parts.
+const ROW_HEIGHT: u32 = 14;
+const FRAME_HEIGHT: u32 = 80;
 
 /// An axis: its title, which is the quantity with its unit, and its range.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +53,7 @@ impl ChartAxis {
         Self { is_logarithmic: true, ..Self::linear(title, from, to) }
     }
 
-    /// An axis of named rows.
+    /// An axis of named rows. A row with an empty name has no label.
     pub fn rows(names: &[&str]) -> Self {
         let count = f64::from(u32::try_from(names.len()).unwrap_or(0));
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -79,6 +89,7 @@ fn row_value(row: usize) -> f64 {
 /// A number with a short unit: 1.5k, 20M.
 fn short_number(value: f64) -> String {
     let (value, unit) = match value.abs() {
+        v if v >= 0.999e9 => (value / 1e9, "G"),
         v if v >= 0.999e6 => (value / 1e6, "M"),
         v if v >= 0.999e3 => (value / 1e3, "k"),
         _ => (value, ""),
@@ -145,7 +156,9 @@ impl Chart {
     }
 
     fn draw(&self, out: &mut String) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
-        let area: DrawingArea<SVGBackend<'_>, Shift> = SVGBackend::with_string(out, SIZE).into_drawing_area();
+        let rows_height = u32::try_from(self.y.names.len()).unwrap_or(0).saturating_mul(ROW_HEIGHT);
+        let size = (SIZE.0, SIZE.1.max(rows_height.saturating_add(FRAME_HEIGHT)));
+        let area: DrawingArea<SVGBackend<'_>, Shift> = SVGBackend::with_string(out, size).into_drawing_area();
         area.fill(&WHITE)?;
         let font = TextStyle::from(("sans-serif", 14).into_font()).color(&INK);
         let name_length = self.y.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -156,9 +169,11 @@ impl Chart {
             .y_label_area_size(left)
             .build_cartesian_2d(self.x.range(), self.y.range())?;
         let (rows, is_named) = (self.y.names.len(), !self.y.names.is_empty());
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
+        let mut mesh = chart.configure_mesh();
+        if is_named {
+            mesh.disable_y_mesh();
+        }
+        mesh.light_line_style(WHITE)
             .bold_line_style(GRID)
             .axis_style(INK)
             .label_style(font.clone())
@@ -255,7 +270,9 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, text) in [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M")] {
+        let numbers =
+            [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M"), (1e11, "100G")];
+        for (value, text) in numbers {
             assert_eq!(short_number(value), text);
         }
         assert_eq!(ChartAxis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");

@@ -1,4 +1,4 @@
-//! The experiments of the papers, done with weir: `weir-lab FIGURE`, and `make figures` for all of them.
+//! The experiments of the papers, done with weir, and one of weir's own: `weir-lab FIGURE`, and `make figures` for all of them.
 //!
 //! An experiment creates its own network namespace, traffic and node, records the results, and checks its criteria.
 //! With `--without` the examined mechanism is switched off, and the criteria must fail. [`page`] shows the results
@@ -10,11 +10,13 @@ mod diet_oke_4;
 mod diet_oke_5;
 mod diet_oke_6;
 mod flame_5;
+mod flame_6;
 mod link_script;
 pub(crate) mod monitor;
 pub(crate) mod network;
 pub(crate) mod node;
 mod page;
+mod payoff;
 mod price_11;
 mod price_12;
 mod price_13;
@@ -33,13 +35,13 @@ use csv::Csv;
 /// An experiment, and its texts on the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The paper, and the number of its figure.
+    /// The paper, and the number of its figure, or the subject of an experiment of weir's own.
     pub name: &'static str,
     /// The heading on the page.
     pub title: &'static str,
     /// The description of the experiment with weir, in Markdown.
     pub experiment: &'static str,
-    /// The experiment of the paper and its result, in Markdown.
+    /// The experiment of the paper and its result, in Markdown. Empty for an experiment of weir's own.
     pub paper: &'static str,
     /// The difference that `--without` makes.
     pub without: &'static str,
@@ -89,9 +91,11 @@ pub const FIGURES: &[Figure] = &[
     price_16::FIGURE,
     sqosh_6::FIGURE,
     flame_5::FIGURE,
+    flame_6::FIGURE,
     diet_oke_4::FIGURE,
     diet_oke_5::FIGURE,
     diet_oke_6::FIGURE,
+    payoff::FIGURE,
 ];
 
 /// The experiment with this name.
@@ -108,9 +112,10 @@ mod tests {
         for (place, figure) in FIGURES.iter().enumerate() {
             assert_eq!(find(figure.name).unwrap().title, figure.title);
             assert!(FIGURES.iter().skip(place + 1).all(|other| other.name != figure.name));
-            for text in [figure.title, figure.experiment, figure.paper, figure.without] {
+            for text in [figure.title, figure.experiment, figure.without] {
                 assert!(!text.trim().is_empty(), "{}", figure.name);
             }
+            assert_eq!(figure.paper.is_empty(), figure.name == "payoff", "{}", figure.name);
         }
         assert!(matches!(find("price-99"), Err(LabError::UnknownFigure(_))));
     }

@@ -69,7 +69,9 @@ fn part(figure: &Figure, outcome: &Outcome) -> String {
     if !outcome.remarks.trim().is_empty() {
         _ = write!(text, "\n{}\n", outcome.remarks.trim());
     }
-    _ = write!(text, "\n**The paper:** {}\n", figure.paper.trim());
+    if !figure.paper.is_empty() {
+        _ = write!(text, "\n**The paper:** {}\n", figure.paper.trim());
+    }
     _ = write!(text, "\n`--without`: {}.\n", figure.without.trim());
     let files: Vec<String> =
         outcome.records.iter().map(|(name, _)| format!("[{name}.csv]({name}.csv)")).collect();
