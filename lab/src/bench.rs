@@ -9,9 +9,9 @@ use crate::module::Module;
 use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
-    analysis, authorising, demultiplexing, durable, floods, handshake, idle, imix, live, looped, machine,
-    memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session, shares,
-    start, suspending, versus, views, xdp,
+    analysis, authorising, compiling, demultiplexing, durable, floods, handshake, idle, imix, live, looped,
+    machine, memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session,
+    shares, start, suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -98,6 +98,9 @@ const PARTS: &[Part] = &[
     }),
     part("start", "From start to first packet", (5, 20), |bench, rounds| {
         start::table(&bench.shipped, rounds)
+    }),
+    part("compile", "Compiling modules with LLVM, and verifying their code", (3, 15), |bench, rounds| {
+        compiling::tables(&bench.modules, rounds)
     }),
     part("rows", "Rows on standard output beside Parquet files", (3, 9), |bench, rounds| {
         rows::tables(&bench.big()?, rounds)

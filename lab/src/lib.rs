@@ -12,6 +12,7 @@ mod authorising;
 pub mod bench;
 pub mod comparison;
 mod compile_queue;
+mod compiling;
 pub mod corpus;
 pub mod crafted;
 mod criterion;

@@ -393,6 +393,24 @@ fn check_costs(prices: &[Price]) -> Table {
     table
 }
 
+/// Adds the criteria about verified code.
+fn criteria_of_verified_code(prices: &[Price], add: &mut impl FnMut(String, f64, Option<f64>)) {
+    let some = |value: f64| Some(value).filter(|value| value.is_finite());
+    for (name, kind, base, [mean, worst]) in [
+        ("verified ÷ clang -O3", VERIFIED, BuildKind::CLANG, [1.0, 1.05]),
+        ("verified, metered ÷ clang -O3", VERIFIED_METERED, BuildKind::CLANG, [1.0, 1.1]),
+        ("verified ÷ clang -O3, loop and module in one", VERIFIED, BuildKind::Clang(ONE_UNIT), [1.1, 1.25]),
+    ] {
+        let ratios: Sample = prices
+            .iter()
+            .filter(|price| price.module.class != Class::Empty)
+            .filter_map(|price| Some(price.ratio(kind, base)?.median()))
+            .collect();
+        add(format!("{name}, geometric mean"), mean, some(ratios.geometric_mean()));
+        add(format!("{name}, worst"), worst, some(ratios.max()));
+    }
+}
+
 /// The criteria about prices over one set of packets.
 fn criteria(prices: &[Price], packet_set: &str) -> Vec<Criterion> {
     let mut criteria = Vec::new();
@@ -426,6 +444,7 @@ fn criteria(prices: &[Price], packet_set: &str) -> Vec<Criterion> {
     let some = |value: f64| Some(value).filter(|value| value.is_finite());
     add("all modules ÷ clang -O3, geometric mean".to_owned(), 1.12, some(all.geometric_mean()));
     add("all modules ÷ clang -O3, worst".to_owned(), 1.25, some(all.max()));
+    criteria_of_verified_code(prices, &mut add);
     // The promises about the cost of the meter.
     for tier in [Tier::Metered, Tier::Supervised] {
         let costs: Sample = prices

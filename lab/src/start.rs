@@ -15,13 +15,17 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
     let folder = tempfile::tempdir().map_err(LabError::file(&std::env::temp_dir()))?;
     let capture = one_packet(folder.path())?;
     let one = ["syn-flood".to_owned()];
-    let cases: Vec<(&str, &[String], bool)> = [("syn-flood", &one[..]), ("all eight", modules)]
+    let cases: Vec<(&str, &[String], bool, &str)> = [("syn-flood", &one[..]), ("all eight", modules)]
         .into_iter()
-        .flat_map(|(name, chosen)| [true, false].map(|is_cached| (name, chosen, is_cached)))
+        .flat_map(|(name, chosen)| {
+            // With `llvm` a run waits for verified code: objects in the cache are verified again.
+            [(true, "cranelift"), (true, "llvm"), (false, "cranelift")]
+                .map(|(is_cached, back_end)| (name, chosen, is_cached, back_end))
+        })
         .collect();
     let mut actions: Vec<Action<'_>> = Vec::new();
-    for (name, chosen, is_cached) in cases.iter().copied() {
-        let cache = folder.path().join(format!("{name} {is_cached}"));
+    for (name, chosen, is_cached, back_end) in cases.iter().copied() {
+        let cache = folder.path().join(format!("{name} {is_cached} {back_end}"));
         let capture = &capture;
         actions.push(Box::new(move || {
             if !is_cached {
@@ -30,14 +34,19 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
             }
             std::fs::create_dir_all(&cache).map_err(LabError::file(&cache))?;
             let mut command = run::weir_run(capture, 1)?;
+            command.args(["--back-end", back_end]);
             command.args(chosen.iter().flat_map(|module| ["-m", module])).env("XDG_CACHE_HOME", &cache);
             Ok(run_measured(&mut command)?.wall.as_secs_f64() * 1e3)
         }));
     }
-    let mut table = Table::new("modules | compiled before | ms | quartiles | under 50 ms");
-    for ((name, _, is_cached), sample) in cases.iter().zip(measure_in_turn(rounds, &mut actions)?) {
+    let mut table = Table::new("modules | back end | compiled before | ms | quartiles | under 50 ms");
+    for ((name, _, is_cached, back_end), sample) in cases.iter().zip(measure_in_turn(rounds, &mut actions)?) {
         let kept = if *is_cached { yes_or_no(sample.median() <= MILLIS_MAX) } else { "no promise" };
-        table.row(format_args!("{name} | {} | {} | {kept}", yes_or_no(*is_cached), sample.cells(1)));
+        table.row(format_args!(
+            "{name} | {back_end} | {} | {} | {kept}",
+            yes_or_no(*is_cached),
+            sample.cells(1)
+        ));
     }
     Ok(format!(
         "From before `weir run` is executed to after it has ended, over a capture of one packet: an upper bound. Medians of {rounds} runs.\n\n{table}"

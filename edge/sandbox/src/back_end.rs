@@ -5,10 +5,11 @@ use crate::load::clang::LlvmCompiler;
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
 use crate::run::fault::{CallFault, display_name};
+use crate::run::source_lines::SourceLines;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use weir_bounds::{Lines, SourceLine};
+use weir_bounds::SourceLine;
 use weir_os::ProcessorBudget;
 
 /// The compiler of the code in which a module runs.
@@ -242,15 +243,23 @@ impl LoadedModule {
         cranelift.chain(native).collect()
     }
 
-    /// Returns the line of the author's source for a fault, if the fault has a place and the module has such lines. The module is
-    /// rewritten again for that, so this is for messages.
+    /// Reads the lines of the author's source, so that messages about faults of instances that are started from now on have
+    /// them. The module is rewritten again for that.
+    pub fn read_source_lines(&self) {
+        self.source_lines();
+    }
+
+    fn source_lines(&self) -> &SourceLines {
+        self.lines.get_or_init(|| match rewritten(&self.admitted, self.checks) {
+            Ok((rewritten, _)) => SourceLines::new(&rewritten, self.admitted.module()),
+            Err(_) => SourceLines::default(),
+        })
+    }
+
+    /// Returns the line of the author's source for a fault, if the fault has a place and the module has such lines. Reads the
+    /// lines, if that has not been done.
     pub fn source_line(&self, fault: &CallFault) -> Option<SourceLine> {
-        let offset = u32::try_from(fault.offset?).ok()?;
-        let (rewritten, _) = rewritten(&self.admitted, self.checks).ok()?;
-        let origins = rewritten.origins();
-        let after = origins.partition_point(|(start, _)| *start <= offset);
-        let origin = origins.get(after.checked_sub(1)?)?.1?;
-        Lines::new(self.admitted.module()).line(origin.into())
+        self.source_lines().line(fault.offset?)
     }
 
     /// Returns true if the module waits for [`Engine::compile_with_llvm`].

@@ -12,6 +12,7 @@ use crate::load::stub;
 use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
 use crate::run::interrupt::CodeMap;
+use crate::run::source_lines::SourceLines;
 use crate::run::space::{GUARD, RESERVED, SpaceCreator, Spaces};
 use crate::run::strikes::StrikeCounter;
 use crate::watchdog::Watchdog;
@@ -356,6 +357,7 @@ impl Engine {
             indices,
             code_map,
             strike_counter,
+            lines: Arc::default(),
             from_cache,
         })
     }
@@ -472,6 +474,8 @@ pub struct LoadedModule {
     pub(crate) indices: FunctionIndices,
     pub(crate) code_map: Arc<CodeMap>,
     pub(crate) strike_counter: Arc<StrikeCounter>,
+    /// The lines of the author's source, once they have been read.
+    pub(crate) lines: Arc<OnceLock<SourceLines>>,
     from_cache: bool,
 }
 

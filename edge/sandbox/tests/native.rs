@@ -301,12 +301,6 @@ fn long() -> String {
 
 /// An engine whose compiler is a shell script.
 fn engine_with(folder: &Path, script: &str) -> Engine {
-    let version = r#"[ "$2" = -version ] && echo "LLVM version 19.1.0" && exit"#;
-    engine_of(folder, &format!("{version}\n{script}"))
-}
-
-/// Returns an engine whose clang is this script.
-fn engine_of(folder: &Path, script: &str) -> Engine {
     let path = folder.join("clang");
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -337,18 +331,6 @@ fn a_compiler_that_fails_leaves_the_module_in_cranelifts_code() {
         Packets::new().map(&mut instance);
         instance.run(BatchInput { mask: 0b1, ..all() });
         assert_eq!(values(&mut instance).len(), 1, "{script}");
-    }
-    // Other programs are not asked to compile.
-    for (script, expected) in [
-        ("echo 'Debian LLVM version 18.1.8'", "is not clang 19, but answers \"Debian LLVM version 18.1.8\""),
-        ("cat", "is not clang 19, but answers \"no version\""),
-        ("exit 1", "is not clang 19"),
-    ] {
-        let engine = engine_of(folder.path(), script);
-        for _ in 0..2 {
-            let why = load(&engine, COUNTER).why_not_llvm().unwrap_or_default().to_owned();
-            assert!(why.contains(expected), "{script}: {why}");
-        }
     }
     let missing = folder.path().join("none");
     let error = Engine::new(EngineOptions::default(), None).unwrap().with_clang(&missing).unwrap_err();

@@ -220,9 +220,7 @@ impl SandboxInstance {
     /// Returns the messages of the module's faults, without the first `skipped`.
     pub(crate) fn faults(&self, skipped: usize) -> Vec<String> {
         match self {
-            Self::InProcess(instance) => {
-                instance.incidents().iter().skip(skipped).map(|incident| incident.fault.to_string()).collect()
-            }
+            Self::InProcess(instance) => instance.fault_messages(skipped),
             Self::Remote { instance, .. } => instance.faults().iter().skip(skipped).cloned().collect(),
         }
     }

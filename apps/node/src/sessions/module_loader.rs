@@ -236,6 +236,7 @@ impl ModuleLoader {
                 };
                 let program = self.engine.load_counting(admitted, can_suspend, budget);
                 program.and_then(|program| {
+                    program.read_source_lines();
                     let instance = Instance::start_with(&self.engine, &program, context)?;
                     let sandbox = SandboxInstance::InProcess(Box::new(instance));
                     Ok((program.shared_admitted(), Some(Arc::new(program)), sandbox))

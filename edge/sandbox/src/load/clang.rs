@@ -14,7 +14,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
 use weir_lower::CLANG_ARGUMENTS;
 use weir_os::child;
 use weir_os::{Launcher, ProcessorBudget};
@@ -24,8 +23,6 @@ const PLACES: [&str; 3] = ["/usr/lib/llvm-19/bin/clang", "/usr/local/bin/clang-1
 /// The places of the libraries of programs, and the dynamic linker's index of libraries.
 const LIBRARIES: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
-/// The part of the answer of clang 19 to the question for its version.
-const VERSION: &str = "LLVM version 19.";
 /// The program's argument by which a child becomes clang.
 const ARGUMENT: &str = "compile-llvm";
 
@@ -35,8 +32,6 @@ pub(crate) struct LlvmCompiler {
     path: PathBuf,
     /// The size and the time of the last change, which another version does not share.
     identity: [i64; 2],
-    /// The reason why the program cannot be used, if it is no clang 19. Empty until the first compilation.
-    version: Arc<OnceLock<Result<(), String>>>,
 }
 
 impl LlvmCompiler {
@@ -57,8 +52,7 @@ impl LlvmCompiler {
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
         let meta = fs::metadata(&path)?;
-        let identity = [meta.size().cast_signed(), meta.mtime()];
-        Ok(Self { path, identity, version: Arc::default() })
+        Ok(Self { path, identity: [meta.size().cast_signed(), meta.mtime()] })
     }
 
     /// Returns the cache key of the object that the compiler makes of a text.
@@ -77,33 +71,6 @@ impl LlvmCompiler {
         hasher.key()
     }
 
-    /// Asks the program for its version, the first time. The text of a module is LLVM IR, which changes between versions.
-    ///
-    /// # Errors
-    /// [`CompileError::Module`] if it is not clang 19; else the program could not be run.
-    fn check_version(
-        &self,
-        limits: CompileLimits,
-        budget: &mut dyn ProcessorBudget,
-    ) -> Result<(), CompileError> {
-        let known = match self.version.get() {
-            Some(known) => known,
-            None => {
-                let program = Launcher::from(self.path.as_path());
-                let reply = ask(&program, &["-cc1", "-version"], b"", limits, budget)?;
-                let answer = String::from_utf8_lossy(&reply.bytes).into_owned();
-                self.version.get_or_init(|| {
-                    if reply.has_succeeded && answer.contains(VERSION) {
-                        return Ok(());
-                    }
-                    let line = answer.lines().find(|line| line.contains("version")).unwrap_or("no version");
-                    Err(format!("{} is not clang 19, but answers \"{}\"", self.path.display(), line.trim()))
-                })
-            }
-        };
-        known.clone().map_err(CompileError::Module)
-    }
-
     /// Compiles the text of an LLVM module to an object file, in a child process with limits. The child is confined, if
     /// `is_confined`; the program must answer the argument `compile-llvm` with [`crate::compile_llvm_child`] then. Charges the
     /// budget for the child's processor time, also on failure.
@@ -117,7 +84,6 @@ impl LlvmCompiler {
         limits: CompileLimits,
         budget: &mut dyn ProcessorBudget,
     ) -> Result<Vec<u8>, CompileError> {
-        self.check_version(limits, budget)?;
         let direct = Launcher::from(self.path.as_path());
         let reply = match is_confined {
             true => ask(&Launcher::of_process(), &[ARGUMENT], ir.as_bytes(), limits, budget),

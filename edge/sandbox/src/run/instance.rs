@@ -14,6 +14,7 @@ use crate::run::interrupt::CodeMap;
 use crate::run::native::NativeInstance;
 use crate::run::patching::Patch;
 use crate::run::slice::{SandboxView, SliceState, lock};
+use crate::run::source_lines::SourceLines;
 use crate::run::space::{Area, map_areas, release_pages};
 use crate::run::stop::StopProgress;
 use crate::run::streams::InstanceStreams;
@@ -22,7 +23,7 @@ use crate::run::suspend::{Call, SuspendedCall, poll_ready};
 use crate::watchdog::{OverrunAction, WatchedSandbox};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use wasmtime::Store;
 use weir_abi::host::HostFunction;
@@ -131,6 +132,7 @@ pub struct Instance {
     pub(crate) unserved: u64,
     incidents: Vec<Incident>,
     code_map: Arc<CodeMap>,
+    lines: Arc<OnceLock<SourceLines>>,
     /// The strikes against the module, over all of its instances.
     strike_counter: Arc<StrikeCounter>,
     /// The profile's number of strikes at which a module ends.
@@ -238,6 +240,7 @@ impl Instance {
             unserved: 0,
             incidents: Vec::new(),
             code_map: Arc::clone(&module.code_map),
+            lines: Arc::clone(&module.lines),
             strike_counter: Arc::clone(&module.strike_counter),
             strikes_max: limits.strikes,
             unreported_loss: None,
@@ -656,6 +659,16 @@ impl Instance {
     /// Returns the first faults of the instance. Later faults are only counted.
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
+    }
+
+    /// Returns the messages of the first faults without the first `skipped`, with lines of the author's source if these have
+    /// been [read](LoadedModule::read_source_lines).
+    pub fn fault_messages(&self, skipped: usize) -> Vec<String> {
+        let message = |fault: &CallFault| {
+            let line = self.lines.get().and_then(|lines| lines.line(fault.offset?));
+            line.map_or_else(|| fault.to_string(), |line| format!("{fault} ({}:{})", line.file, line.line))
+        };
+        self.incidents.iter().skip(skipped).map(|incident| message(&incident.fault)).collect()
     }
 
     /// Returns true if the module gets no more packets, because it failed to start or exceeded its limits too often. An

@@ -22,6 +22,7 @@ pub(crate) mod pattern;
 pub(crate) mod prefilter;
 pub(crate) mod rights;
 pub(crate) mod slice;
+pub(crate) mod source_lines;
 pub(crate) mod space;
 pub(crate) mod stop;
 pub(crate) mod streams;

@@ -142,6 +142,7 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     // The code is sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
     weir_os::seal_loaded_code(&program.code_ranges())?;
     std::mem::forget(program.clone());
+    program.read_source_lines();
     let context = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
     Ok(Instance::start_with(&engine, &program, context)?)
 }
@@ -203,8 +204,7 @@ impl SandboxChild {
             report.frames = instance.take_frames(Records::default());
             report.patches = instance.take_patches();
             report.log = instance.take_log();
-            let new = instance.incidents().iter().skip(self.faults_reported);
-            report.faults = new.map(|incident| incident.fault.to_string()).collect();
+            report.faults = instance.fault_messages(self.faults_reported);
             self.faults_reported += report.faults.len();
         }
         report

@@ -1,0 +1,59 @@
+//! The lines of the author's source for the code of a rewritten module.
+//!
+//! Reading them takes time and memory that depend on the module. So a thread that loads modules does it, and threads that
+//! handle packets only look up a fault.
+
+use crate::load::origin::RewrittenModule;
+use weir_bounds::{Lines, ParsedModule, SourceLine};
+
+/// The most changes of the line that are kept. The code after them has no lines.
+const ROWS_MAX: usize = 1 << 16;
+
+/// The lines by rising offset in the rewritten module. Each holds up to the next one.
+#[derive(Debug, Default)]
+pub(crate) struct SourceLines {
+    /// Offset, index of the file, and line; line 0 stands for code without one.
+    rows: Vec<(u32, u32, u32)>,
+    files: Vec<String>,
+}
+
+impl SourceLines {
+    /// Reads the lines of a module.
+    pub(crate) fn new(rewritten: &RewrittenModule, module: &ParsedModule) -> Self {
+        let lines = Lines::new(module);
+        let mut read = Self::default();
+        for (offset, origin) in rewritten.origins() {
+            let line = origin.and_then(|origin| lines.line(origin.into()));
+            let (file, line) = line.map_or((0, 0), |line| (read.file(line.file), line.line));
+            if read.rows.last().is_some_and(|last| (last.1, last.2) == (file, line)) {
+                continue;
+            }
+            if read.rows.len() == ROWS_MAX {
+                read.rows.push((offset, 0, 0));
+                break;
+            }
+            read.rows.push((offset, file, line));
+        }
+        read
+    }
+
+    /// Returns the index of a file.
+    fn file(&mut self, name: String) -> u32 {
+        // Lines of one file mostly follow each other.
+        let known = self.files.iter().rposition(|known| *known == name);
+        let index = known.unwrap_or_else(|| {
+            self.files.push(name);
+            self.files.len() - 1
+        });
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the line of the instruction at an offset in the rewritten module.
+    pub(crate) fn line(&self, offset: usize) -> Option<SourceLine> {
+        let offset = u32::try_from(offset).ok()?;
+        let after = self.rows.partition_point(|(start, ..)| *start <= offset);
+        let (_, file, line) = *self.rows.get(after.checked_sub(1)?)?;
+        let file = self.files.get(file as usize)?;
+        (line > 0).then(|| SourceLine { file: file.clone(), line })
+    }
+}
