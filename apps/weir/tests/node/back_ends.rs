@@ -112,6 +112,14 @@ fn a_session_whose_profile_demands_verified_code_runs_no_other() {
         let other = assemble(&text(body), Some(MANIFEST.replace("NAME", "other").as_bytes()));
         let refused = testbed.load(name, json!({"module": "other.wasm"}), &other).to_string();
         assert!(refused.contains("verified machine code") && refused.contains("`RefNull`"), "{refused}");
+        // A fault has its function and line.
+        let spin = json!({"module": "spin", "set": {"per-packet": 100_000_000, "interval": "24h"}});
+        let loaded = testbed.load(name, spin, &[]);
+        assert!(loaded["done"].is_object(), "{loaded}");
+        testbed.send(&[udp(1, b"x")]);
+        testbed.until("a call has failed", |testbed| testbed.count(name, "spin", "faults") > 0);
+        let fault = testbed.part(name, "modules", "spin")["last_fault"].as_str().unwrap().to_owned();
+        assert!(fault.contains(" in `burn` (spin.c:"), "{name}: {fault}");
     }
     assert!(testbed.stop().success());
 }

@@ -283,22 +283,6 @@ fn an_endless_module_in_a_sandbox_process_keeps_to_its_share() {
 }
 
 #[test]
-fn a_fault_has_the_function_and_the_line_of_the_source() {
-    if !is_inside("sandbox_processes::a_fault_has_the_function_and_the_line_of_the_source") {
-        return;
-    }
-    let module = "module = [{ module = \"spin\", set = { per-packet = 100000000, interval = \"24h\" } }]\n";
-    let mut testbed = Testbed::new(&two_sessions(module));
-    testbed.send(&[udp(53, b"x")]);
-    for session in ["here", "apart"] {
-        testbed.until("a call has failed", |testbed| testbed.count(session, "spin", "faults") > 0);
-        let fault = testbed.part(session, "modules", "spin")["last_fault"].as_str().unwrap().to_owned();
-        assert!(fault.contains(" in `burn` (spin.c:"), "{session}: {fault}");
-    }
-    assert!(testbed.stop().success());
-}
-
-#[test]
 fn packets_and_verdicts_of_a_module_in_a_sandbox_process_take_effect() {
     if !is_inside("sandbox_processes::packets_and_verdicts_of_a_module_in_a_sandbox_process_take_effect") {
         return;
