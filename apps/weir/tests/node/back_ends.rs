@@ -82,7 +82,7 @@ fn a_session_whose_profile_demands_verified_code_runs_no_other() {
         format!(
             "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nprofile = \"verified\"\n\
              cpu = [{{ period = \"20ms\", slice = \"4ms\", borrow = true }}]\n\
-             channel = [{{ interface = \"b\", filter = \"udp\", queue = 20000 }}]\n"
+             channel = [{{ interface = \"b\", filter = \"udp\", queue = 2000 }}]\n"
         )
     };
     let mut testbed = Testbed::new("");
