@@ -62,7 +62,7 @@ fn printed(folder: &Path, command: &str) -> String {
         .args(["-c", command])
         .current_dir(folder)
         .env("PATH", format!("{}:{}", folder.join("bin").display(), path_with_weir().display()))
-        .envs([("HOME", folder), ("XDG_CACHE_HOME", folder)])
+        .envs(["HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"].map(|name| (name, folder)))
         .envs([("TZ", "UTC"), ("LC_ALL", "C")])
         .stdin(Stdio::null())
         .output()
