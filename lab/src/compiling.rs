@@ -55,7 +55,7 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
         })
         .collect();
     Ok(format!(
-        "{}\nProcessor time; medians of {rounds} compilations without a cache..\n\n{table}",
+        "{}\nProcessor time; medians of {rounds} compilations without a cache.\n\n{table}",
         criterion::table(&criteria)
     ))
 }
