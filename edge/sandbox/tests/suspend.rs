@@ -630,7 +630,7 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
     println!("{modules} modules, suspended {times} times; {lost} calls lost, {records} records");
     assert!(!tests_llvm() || in_llvm * 10 > modules * 9, "{in_llvm} of {modules} in verified code");
     assert!(
-        modules > 100 && times > 10_000 && lost > 50 && records > 0,
+        modules > 100 && times > 10_000 && lost > 50 && (records > 0 || tests_llvm()),
         "{modules}, {times}, {lost}, {records}"
     );
 }
