@@ -32,10 +32,8 @@ const POINTER: &str = "ptr addrspace(256)";
 enum MemoryOperand {
     /// A pointer with its type. LLVM chooses the form of the operand.
     Pointer(String),
-    /// A sum that the access computes in 32 bits, by the address-size prefix.
-    Sum(Sum),
-    /// An address, which the access widens itself, and an offset.
-    Isolated(StackOperand, u64),
+    /// An operand that is written here.
+    Assembler(AssemblerOperand),
 }
 
 /// A memory operand in assembler code. Operand 0 of the code is the value.
@@ -48,37 +46,31 @@ struct AssemblerOperand {
     arguments: Vec<String>,
 }
 
-impl MemoryOperand {
-    /// Returns the assembler code for an operand that is not a pointer.
-    fn assembler(&self) -> AssemblerOperand {
-        match self {
-            Self::Pointer(pointer) => AssemblerOperand {
-                before: "",
-                memory: "%gs:($1)".to_owned(),
-                constraints: ",r".to_owned(),
-                arguments: vec![pointer.clone()],
-            },
-            Self::Sum(Sum { base, index, displacement }) => {
-                let mut arguments = Vec::new();
-                let mut register = |operand: &StackOperand| {
-                    arguments.push(format!("i32 {operand}"));
-                    format!("${{{}:k}}", arguments.len())
-                };
-                let base = base.as_ref().map(&mut register).unwrap_or_default();
-                let index = index.as_ref().map(|(index, scale)| format!(",{},{scale}", register(index)));
-                AssemblerOperand {
-                    before: "",
-                    memory: format!("%gs:{displacement}({base}{})", index.unwrap_or_default()),
-                    constraints: ",r".repeat(arguments.len()),
-                    arguments,
-                }
-            }
-            Self::Isolated(address, offset) => AssemblerOperand {
-                before: "movl ${1:k}, %eax; ",
-                memory: format!("%gs:{offset}(%rax)"),
-                constraints: ",r,~{rax}".to_owned(),
-                arguments: vec![format!("i32 {address}")],
-            },
+impl AssemblerOperand {
+    /// A sum, which the access computes in 32 bits by the address-size prefix.
+    fn sum(Sum { base, index, displacement }: Sum) -> Self {
+        let mut arguments = Vec::new();
+        let mut register = |operand: StackOperand| {
+            arguments.push(format!("i32 {operand}"));
+            format!("${{{}:k}}", arguments.len())
+        };
+        let base = base.map(&mut register).unwrap_or_default();
+        let index = index.map(|(index, scale)| format!(",{},{scale}", register(index))).unwrap_or_default();
+        Self {
+            before: "",
+            memory: format!("%gs:{displacement}({base}{index})"),
+            constraints: ",r".repeat(arguments.len()),
+            arguments,
+        }
+    }
+
+    /// An address, which is widened directly before the access, and an offset.
+    fn isolated(address: StackOperand, offset: u64) -> Self {
+        Self {
+            before: "movl ${1:k}, %eax; ",
+            memory: format!("%gs:{offset}(%rax)"),
+            constraints: ",r,~{rax}".to_owned(),
+            arguments: vec![format!("i32 {address}")],
         }
     }
 }
@@ -174,7 +166,7 @@ impl FunctionLowering<'_, '_> {
     /// Returns the memory operand for an address and an offset within the guard.
     fn operand_at(&mut self, address: StackOperand, offset: u64) -> MemoryOperand {
         if self.options.isolated.contains(self.offset) {
-            return MemoryOperand::Isolated(address, offset);
+            return MemoryOperand::Assembler(AssemblerOperand::isolated(address, offset));
         }
         let is_bounded = self.max_of(address) < u64::from(u32::MAX);
         if !is_bounded
@@ -182,7 +174,7 @@ impl FunctionLowering<'_, '_> {
             && offset == 0
             && let Some(sum) = self.sum_of(address)
         {
-            return MemoryOperand::Sum(sum);
+            return MemoryOperand::Assembler(AssemblerOperand::sum(sum));
         }
         let mut wide = if is_bounded || self.options.plain_addresses {
             self.temporary(format_args!("zext i32 {address} to i64"))
@@ -210,12 +202,13 @@ impl FunctionLowering<'_, '_> {
 
     /// Writes a load of an LLVM type. Returns the number of its result.
     pub(crate) fn load_as(&mut self, memarg: &MemArg, ty: &str) -> Result<u32, LowerError> {
-        let operand = self.memory_operand(memarg)?;
-        if let MemoryOperand::Pointer(pointer) = operand {
-            return Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")));
-        }
+        let AssemblerOperand { before, memory, constraints, arguments } = match self.memory_operand(memarg)? {
+            MemoryOperand::Pointer(pointer) => {
+                return Ok(self.temporary(format_args!("load volatile {ty}, {pointer}, align 1")));
+            }
+            MemoryOperand::Assembler(operand) => operand,
+        };
         let AssemblerAccess { load, class, loaded, .. } = assembler_access(ty);
-        let AssemblerOperand { before, memory, constraints, arguments } = operand.assembler();
         let load = load.replace("MEMORY", &memory);
         let value = self.temporary(format_args!(
             "call {loaded} asm sideeffect \"{before}{load}\", \"={class}{constraints}\"({})",
@@ -254,17 +247,19 @@ impl FunctionLowering<'_, '_> {
     ) -> Result<(), LowerError> {
         let operand = self.memory_operand(memarg)?;
         let location = self.location();
-        if let MemoryOperand::Pointer(pointer) = operand {
-            self.line(format_args!("store volatile {ty} {value}, {pointer}, align 1, {location}"));
-            return Ok(());
-        }
+        let AssemblerOperand { before, memory, constraints, mut arguments } = match operand {
+            MemoryOperand::Pointer(pointer) => {
+                self.line(format_args!("store volatile {ty} {value}, {pointer}, align 1, {location}"));
+                return Ok(());
+            }
+            MemoryOperand::Assembler(operand) => operand,
+        };
         let AssemblerAccess { store, class, loaded: stored, .. } = assembler_access(ty);
         let value = match stored {
             _ if stored == ty => value.to_string(),
             "i32" => format!("%v{}", self.temporary(format_args!("zext {ty} {value} to i32"))),
             _ => format!("%v{}", self.temporary(format_args!("bitcast {ty} {value} to {stored}"))),
         };
-        let AssemblerOperand { before, memory, constraints, mut arguments } = operand.assembler();
         arguments.insert(0, format!("{stored} {value}"));
         let store = store.replace("MEMORY", &memory);
         self.line(format_args!(

@@ -9,7 +9,7 @@ use crate::module::Constant;
 use std::collections::BTreeMap;
 use wasmparser::{Operator, ValType};
 
-/// What is known about integers of a function.
+/// Facts about the integers of a function.
 #[derive(Default)]
 pub(crate) struct OperandFacts {
     /// The largest values of integers, by the number of the value. A value without an entry can be any.
@@ -20,13 +20,13 @@ pub(crate) struct OperandFacts {
     sums: BTreeMap<u32, Sum>,
 }
 
-/// What is known about the result of an instruction before it is lowered.
+/// Facts about the result of an instruction that is not lowered yet.
 pub(crate) struct ResultFacts {
     max: u64,
     sum: Option<Sum>,
 }
 
-/// A sum, modulo 2^32, that a memory operand of x86-64 can express: at least two parts, of which the base may be missing.
+/// A sum, modulo 2^32, that a memory operand of x86-64 can express. It has a base, an index or both.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) base: Option<StackOperand>,
@@ -97,7 +97,9 @@ impl FunctionLowering<'_, '_> {
         match (operator, b) {
             (Operator::I32Add, _) => {
                 let registers = |operand| Sum { base: Some(operand), ..Sum::default() };
-                self.as_sum(a).add(self.as_sum(b)).or_else(|| registers(a).add(registers(b)))
+                let sum = self.as_sum(a).add(self.as_sum(b)).or_else(|| registers(a).add(registers(b)));
+                // The sum of two constants has no register.
+                sum.filter(|sum| sum.base.is_some() || sum.index.is_some())
             }
             (Operator::I32Shl, StackOperand::Constant(Constant::I32(distance @ 1..=3))) => {
                 Some(Sum { index: Some((a, 1 << distance)), ..Sum::default() })

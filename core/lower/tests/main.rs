@@ -101,6 +101,7 @@ fn an_address_is_widened_as_far_as_its_bound_is_known() {
         widened(&format!("(i32.add (i32.shl {bounded} (i32.const 3)) (i32.const 4096))"), 0),
         "bounded"
     );
+    assert_eq!(widened("(i32.add (i32.const -1) (i32.const 5))", 0), "opaque");
     // The sum of a bounded number and a negative one can wrap.
     assert_eq!(widened(&format!("(i32.add {bounded} (i32.const -256))"), 4), "opaque");
     assert_eq!(widened(&format!("(i32.mul {bounded} (i32.const 16843010))"), 4), "opaque");

@@ -46,9 +46,14 @@ pub enum Place {
 /// The size of the linear memory's address space.
 const MEMORY_BYTES: i128 = 1 << 32;
 
+/// Returns true if the address of a memory operand is computed in 32 bits, from registers.
+pub(crate) fn has_32_bit_registers(instruction: &Instruction) -> bool {
+    instruction.memory_base().is_gpr32() || instruction.memory_index().is_gpr32()
+}
+
 /// The address of a memory operand without its segment.
 pub(crate) fn address(instruction: &Instruction, state: &State) -> Value {
-    if instruction.memory_base().is_gpr32() || instruction.memory_index().is_gpr32() {
+    if has_32_bit_registers(instruction) {
         // The CPU takes the sum modulo 2^32.
         return Value::any(Width::W32);
     }

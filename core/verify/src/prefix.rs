@@ -2,6 +2,7 @@
 
 use iced_x86::{EncodingKind, Instruction, OpKind, Register};
 
+use crate::access::has_32_bit_registers;
 use crate::allow::InstructionClass;
 
 /// The legacy prefixes of an instruction.
@@ -50,9 +51,7 @@ impl Prefixes {
     /// Returns the address-size prefix if an instruction with an explicit memory operand may have it: relative to GS, with a
     /// general-purpose register. Without a register, the prefix changes the length of some instructions.
     fn address_size(self, instruction: &Instruction) -> u8 {
-        let registers = [instruction.memory_base(), instruction.memory_index()];
-        let is_32_bit = registers.iter().any(|register| register.is_gpr32());
-        if self.0 & Self::GS != 0 && is_32_bit { Self::ADDRESS_SIZE } else { 0 }
+        if self.0 & Self::GS != 0 && has_32_bit_registers(instruction) { Self::ADDRESS_SIZE } else { 0 }
     }
 
     /// Returns true if an instruction of this class may have these prefixes.

@@ -4,10 +4,14 @@
 //! handle packets only look up a fault.
 
 use crate::load::origin::RewrittenModule;
+use std::collections::HashMap;
 use weir_bounds::{Lines, ParsedModule, SourceLine};
 
-/// The most changes of the line that are kept. The code after them has no lines.
-const ROWS_MAX: usize = 1 << 16;
+/// The most changes of the line that are kept. The code after them has no lines. The memory of these rows is not charged to a
+/// session, so a module must not be able to take much of it.
+const ROWS_MAX: usize = 1 << 15;
+/// The most source files. Code from others has no lines.
+const FILES_MAX: usize = 256;
 
 /// The lines by rising offset in the rewritten module. Each holds up to the next one.
 #[derive(Debug, Default)]
@@ -21,10 +25,11 @@ impl SourceLines {
     /// Reads the lines of a module.
     pub(crate) fn new(rewritten: &RewrittenModule, module: &ParsedModule) -> Self {
         let lines = Lines::new(module);
-        let mut read = Self::default();
+        let (mut read, mut files) = (Self::default(), HashMap::new());
         for (offset, origin) in rewritten.origins() {
             let line = origin.and_then(|origin| lines.line(origin.into()));
-            let (file, line) = line.map_or((0, 0), |line| (read.file(line.file), line.line));
+            let place = line.and_then(|line| Some((read.file(line.file, &mut files)?, line.line)));
+            let (file, line) = place.unwrap_or_default();
             if read.rows.last().is_some_and(|last| (last.1, last.2) == (file, line)) {
                 continue;
             }
@@ -37,15 +42,18 @@ impl SourceLines {
         read
     }
 
-    /// Returns the index of a file.
-    fn file(&mut self, name: String) -> u32 {
-        // Lines of one file mostly follow each other.
-        let known = self.files.iter().rposition(|known| *known == name);
-        let index = known.unwrap_or_else(|| {
-            self.files.push(name);
-            self.files.len() - 1
-        });
-        u32::try_from(index).unwrap_or(u32::MAX)
+    /// Returns the index of a file; `None` if there are too many. `known` has the indices of files by their names.
+    fn file(&mut self, name: String, known: &mut HashMap<String, u32>) -> Option<u32> {
+        if let Some(index) = known.get(&name) {
+            return Some(*index);
+        }
+        if self.files.len() == FILES_MAX {
+            return None;
+        }
+        let index = u32::try_from(self.files.len()).ok()?;
+        self.files.push(name.clone());
+        known.insert(name, index);
+        Some(index)
     }
 
     /// Returns the line of the instruction at an offset in the rewritten module.
