@@ -44,8 +44,8 @@ pub fn raise_priority() {
     _ = std::fs::write("/proc/self/autogroup", "-20");
 }
 
-/// Gives this process, and the processes that it starts later, real-time priority (`SCHED_RR`). For experiments with
-/// periods of some milliseconds that leave much of the core idle.
+/// Gives this process, and the processes that it starts later, real-time priority (`SCHED_RR`). This priority suits
+/// experiments whose scheduling periods last some milliseconds and whose load leaves much of the core idle.
 pub fn use_real_time_priority() {
     let this = std::process::id().to_string();
     // If this fails, for lack of the right or of chrt(1), the experiment needs an otherwise idle machine.

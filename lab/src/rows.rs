@@ -11,15 +11,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The module that emits a row for each packet, and its stream.
+/// The module that emits a row for each IP packet, and its record stream.
 const MODULE: &str = "trajectory,one-in=1";
 const STREAM: &str = "samples";
 /// The number of packets of a run.
 const PACKETS: &str = "5000000";
-/// The greatest ratio of a run with rows on standard output to one with files.
+/// The limit of the processor time of a run with rows on standard output, relative to a run with Parquet files.
 const RATIO_MAX: f64 = 1.3;
-/// The most milliseconds from the start to the first row, and from the end of the reader to that of the run.
+/// The limit of the time from the start of weir to the first row, in milliseconds.
 const FIRST_ROW_MILLIS_MAX: f64 = 100.0;
+/// The limit of the time from the closing of the pipe by the reader to the end of weir, in milliseconds.
 const END_MILLIS_MAX: f64 = 50.0;
 
 /// The tables of the part, over a large capture.

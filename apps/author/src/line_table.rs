@@ -124,14 +124,16 @@ impl<'a> DebugLines<'a> {
 
     /// Returns the file and line of a loop, and then those of the call sites of the inlined calls around it, innermost first.
     ///
-    /// The line of the loop is the lowest line number of its code in the function that contains the loop in the source. The
-    /// `loop` instruction itself mostly has the line of other code, which the compiler moved before the loop.
+    /// The line of the loop is the lowest line number of its code, among the lines in the file of its first row. Code
+    /// that was inlined into the loop counts with the line of its call site. The `loop` instruction itself mostly has
+    /// the line of other code, which the compiler moved before the loop.
     fn frames_of_loop(&self, body: &Range<u32>) -> Vec<(&'a str, u32)> {
         let first = self.rows.partition_point(|(address, _)| *address <= body.start);
         let inside = self.rows.get(first..).unwrap_or_default().iter();
         let inside = inside.take_while(|(address, _)| *address < body.end);
-        // A row that begins before the loop is left out, because its line is that of code before the loop.
+        // The row of the `loop` instruction and earlier rows are left out: mostly they have lines of code before it.
         let has_line = |line: &Option<(&str, u32)>| line.is_some_and(|(_, line)| line > 0);
+        // The address of each row with a line, and the chain of inlined calls around the address, outermost first.
         let chains: Vec<(u32, Vec<usize>)> = inside
             .filter(|(_, line)| has_line(line))
             .map(|(address, _)| (*address, self.calls.containing(*address)))
@@ -212,9 +214,9 @@ impl SourceFiles {
         inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
     }
 
-    /// Returns the name in the table of the file with this recorded path. The name does not depend on the machine of the build.
-    /// For a file in the module's folder, it is the path from there. For another file, it is the path from the folder of its
-    /// crate, or else only the file's name.
+    /// Returns a file's name in the table. `recorded` is the path of the file that the compiler recorded. The name does
+    /// not depend on the machine of the build. For a file in the module's folder, the name is the path relative to that
+    /// folder. For another file, the name is the path from its crate's folder, or else only the file name.
     fn name(&self, recorded: &str) -> String {
         let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
@@ -269,22 +271,23 @@ fn encode_row(program: &mut Vec<u8>, address: i64, line: i64) {
 
 /// Encodes a line program with its header.
 fn encode_unit(files: &[String], program: &[u8]) -> Vec<u8> {
-    let mut lists = vec![1, 1, 1];
-    lists.extend(LINE_BASE.to_le_bytes().first());
-    lists.extend(LINE_RANGE.to_le_bytes().first());
-    lists.extend(OPCODE_BASE.to_le_bytes().first());
-    lists.extend(ARGUMENT_COUNTS);
+    // The fields minimum_instruction_length, maximum_operations_per_instruction and default_is_stmt.
+    let mut header = vec![1, 1, 1];
+    header.extend(LINE_BASE.to_le_bytes().first());
+    header.extend(LINE_RANGE.to_le_bytes().first());
+    header.extend(OPCODE_BASE.to_le_bytes().first());
+    header.extend(ARGUMENT_COUNTS);
     // No folders; the folder, time and length of files are unknown.
-    lists.push(0);
+    header.push(0);
     for file in files {
-        lists.extend(file.bytes().filter(|byte| *byte != 0));
-        lists.extend([0, 0, 0, 0]);
+        header.extend(file.bytes().filter(|byte| *byte != 0));
+        header.extend([0, 0, 0, 0]);
     }
-    lists.push(0);
+    header.push(0);
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
     let mut unit = 4u16.to_le_bytes().to_vec();
-    unit.extend(length(lists.len()));
-    unit.extend(lists);
+    unit.extend(length(header.len()));
+    unit.extend(header);
     unit.extend(program);
     let mut whole = length(unit.len()).to_vec();
     whole.extend(unit);

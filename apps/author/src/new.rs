@@ -31,7 +31,7 @@ pub enum NewError {
     /// The path exists and is not an empty folder.
     #[error("{} exists already, and is not an empty folder: choose another name, or move it away", .0.escaped())]
     Exists(PathBuf),
-    /// A file cannot be written.
+    /// A file or folder cannot be read or written.
     #[error(transparent)]
     Write(#[from] BuildError),
 }

@@ -15,8 +15,12 @@ use weir_trust::credential::VerifiedCredential;
 /// Reads bytes as requests of a credential's holder, and as a reply of a node.
 ///
 /// # Panics
-/// An invariant is violated: a parsed request is encoded to the same request, a holder's request stays within the
-/// credential, and the memory for uploads is bounded.
+/// One of these invariants does not hold:
+/// - The line of a request, its body and an uploaded part have at most their maximum lengths.
+/// - A parsed request is the same after encoding and parsing.
+/// - An authorised request stays within the holder's credential.
+/// - An uploaded file has at most the announced length, and a complete file has its hash.
+/// - The refusal of an invalid request has a message.
 pub fn control(bytes: &[u8], holder: &Arc<VerifiedCredential>) {
     _ = decode(&mut &*bytes);
     let (uploads, now) = (Uploads::default(), Instant::now());
@@ -76,7 +80,8 @@ fn check_authorisation(request: ControlRequest, body: &[u8], holder: &Arc<Verifi
             panic!("a request of the operator was authorised for a holder")
         }
         Ok(ControlRequest::Create(spec)) => {
-            // The session has the node's internal name, and its channels are bounded by the credential's filters and view.
+            // The node has extended the session's name by `-` and a hash of 32 characters. The channels are restricted
+            // to the credential's filters and view.
             let name_len = spec.name.as_str().len();
             assert!(name_len > 33, "{}", spec.name);
             let granted = GrantedVisibility::from_credential(holder);
@@ -164,12 +169,12 @@ mod tests {
         /// Sequences of requests with changed, missing or added bytes; and random bytes.
         #[test]
         fn any_input_is_parsed_or_refused(
-            which in proptest::collection::vec(0..15usize, 1..5),
+            which in proptest::collection::vec(any::<prop::sample::Index>(), 1..5),
             edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
             noise in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
             let requests = requests();
-            let mut bytes: Vec<u8> = which.iter().flat_map(|which| requests[*which].bytes()).collect();
+            let mut bytes: Vec<u8> = which.iter().flat_map(|which| which.get(&requests).bytes()).collect();
             for (place, byte, how) in edits {
                 let at = place.index(bytes.len());
                 match how {

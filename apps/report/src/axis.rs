@@ -66,7 +66,8 @@ impl Axis {
     pub(crate) fn log_durations(min: f64, max: f64, most: f64, title: &str) -> Self {
         let (from, to) = sanitize(min.max(1.0).log10(), max.max(1.0).log10());
         let decades = to - from;
-        // Ticks at 1, 2 and 5 times powers of ten; with less room only at powers of ten, or at every second, third or sixth one.
+        // Ticks are at 1, 2 and 5 times each power of ten. If these are too many, ticks are at powers of ten only: at
+        // each, or at every second, third or sixth.
         let digits: &[f64] = if decades * 3.0 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let decade_step =
             [1u8, 2, 3].into_iter().find(|step| decades <= most * f64::from(*step)).map_or(6, usize::from);
@@ -79,7 +80,8 @@ impl Axis {
         Self { from, to, ticks, title: title.to_owned() }
     }
 
-    /// An axis with one row for each label (foreign text), the first on top; row i is at `labels.len() - 1 - i`.
+    /// An axis with one row for each label, the first on top; row i is at `labels.len() - 1 - i`. The labels are untrusted
+    /// text, which this function escapes.
     pub(crate) fn rows(labels: &[String]) -> Self {
         let ticks = labels
             .iter()

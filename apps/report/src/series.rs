@@ -62,11 +62,12 @@ impl<const K: usize> BinnedSeries<K> {
             match usize::try_from(more) {
                 Ok(more) if self.bins.len() + more <= BINS_MAX => {
                     self.bins.splice(0..0, std::iter::repeat_n([0; K], more));
-                    // The first bin may begin before 1970; the saturation is not visible.
+                    // The first bin cannot begin before 1970, so the bins can shift by less than one width. A plot does
+                    // not show that.
                     self.start = self.start.saturating_sub(self.width.saturating_mul(more as u64));
                     return;
                 }
-                // A bin of more than 292 years covers all times.
+                // Two bins of 292 years cover all times, so this arm only guarantees that the loop ends.
                 _ if self.width > u64::MAX / 2 => return self.start = ts,
                 _ => self.double_width(),
             }
@@ -93,7 +94,8 @@ impl<const K: usize> BinnedSeries<K> {
         for (index, sums) in merge_bins(&self.bins, group_size).iter().enumerate() {
             let begin = self.start.saturating_add(width.saturating_mul(index as u64));
             let end = begin.saturating_add(width);
-            // The capture covers only parts of the first and the last bin. A bin less than half covered is merged into the bin before it.
+            // The capture covers only parts of the first and the last bin. If it covers less than half of the last bin,
+            // the amount of that bin is left out. The bin before it is extended to the end, with an unchanged rate.
             let inside = end.min(self.last).saturating_sub(begin.max(self.first));
             let to = seconds(end.min(self.last).saturating_sub(self.first));
             if inside < width / 2

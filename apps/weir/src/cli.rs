@@ -115,6 +115,9 @@ pub enum Command {
     /// module that is not in the cache
     #[command(hide = true)]
     CompileLlvm,
+    /// Become clang, which writes its version to standard output; weir runs this before it compiles with a new clang
+    #[command(hide = true)]
+    VersionLlvm,
     /// Hold a private key and sign handshakes with it; a node runs this as its key agent, with a socket as standard input
     #[command(hide = true, name = weir_node::KEY_AGENT_ARGUMENT)]
     KeepKey {

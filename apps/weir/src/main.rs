@@ -197,6 +197,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_sandbox::compile_llvm_child()?;
         }
+        Command::VersionLlvm => {
+            drop(out);
+            weir_sandbox::llvm_version_child()?;
+        }
         Command::KeepKey { file } => {
             drop(out);
             weir_node::run_key_agent(&file)?;

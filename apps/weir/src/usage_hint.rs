@@ -1,4 +1,4 @@
-//! Hints for wrong command lines: a guess at the intended option.
+//! Hints for wrong command lines: the option or command that the user probably meant, and the faulty part of a filter.
 
 use crate::cli::Cli;
 use clap::Parser;
@@ -80,8 +80,8 @@ fn has_capture_suffix(word: &str) -> bool {
     [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Returns the command that a user may have meant who gave a file where a command is expected: a capture is run, a module
-/// is checked, and a folder of a module is built.
+/// Returns the command that a user probably meant, if the first argument is a file instead of a command. A capture is
+/// run, a module is checked, and a folder of a module is built.
 fn command_for_file(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<String> {
     let file = arguments.first()?;
     let path = Path::new(file);
@@ -94,8 +94,8 @@ fn command_for_file(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Opt
     (has_capture_suffix(file) || exists(path)).then(|| format!("weir run -r {file}"))
 }
 
-/// Returns a filter expression with a line of carets below its faulty part, which begins at byte `at` and has `len` bytes.
-/// Only the surroundings of the fault are shown of a long expression.
+/// Returns a filter expression with a line of carets below its faulty part, which begins at byte `at` and has `len`
+/// bytes. A long expression is shortened to the surroundings of the faulty part.
 pub fn mark_fault(expression: &str, at: usize, len: usize) -> String {
     const BEFORE_MAX: usize = 50;
     const AFTER_MAX: usize = 25;
@@ -161,7 +161,7 @@ mod tests {
         let lines: Vec<&str> = marked.lines().collect();
         assert!(lines[0].starts_with("  …") && lines[0].ends_with('…') && lines[0].chars().count() < 90);
         assert_eq!(lines[0].chars().skip(lines[1].chars().count() - 3).take(3).collect::<String>(), "bad");
-        // Escapes move the carets, and an offset that is not one of a character marks nothing wrong.
+        // Escapes shift the carets. For an offset inside a character, the caret is after the whole expression.
         assert_eq!(mark_fault("a\u{1b}b", 2, 1), "  a\\u{1b}b\n         ^");
         assert!(mark_fault("é", 1, 1).contains('é'));
     }

@@ -24,7 +24,8 @@ impl ValueSet {
     }
 }
 
-/// A bit of a computed number, in terms of the number that it was computed from: the original.
+/// A bit of a number that a filter computes from another number, the *original*. The filter computes it by AND, OR, XOR
+/// and shifts with constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bit {
     /// The bit has the same value for every original.
@@ -33,8 +34,8 @@ pub(crate) enum Bit {
     Of { bit: u8, flipped: bool },
 }
 
-/// A node of a diagram, which divides a set by one bit: `zero` has the values in which the bit is 0, `one` the values in
-/// which it is 1.
+/// A node of a diagram, which tests one bit of a value. The set has the values of `zero` in which the bit is 0, and the
+/// values of `one` in which the bit is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Node {
     bit: u8,
@@ -64,7 +65,8 @@ impl ValueSets {
         }
     }
 
-    /// The parts of a set in which `bit` is 0 and in which it is 1. The set's diagram must not test a higher bit.
+    /// The cofactors of a set: the values that are in the set if their bit number `bit` is replaced by 0, and by 1. The
+    /// set's diagram must not test a higher bit.
     pub(crate) fn halves(&self, set: ValueSet, bit: u8) -> (ValueSet, ValueSet) {
         match self.nodes.get(usize::try_from(set.0).unwrap_or(usize::MAX)) {
             Some(node) if !set.is_constant() && node.bit == bit => (node.zero, node.one),
@@ -98,7 +100,7 @@ impl ValueSets {
     }
 
     /// The set of originals for which a test of the computed number against `k` holds. `bits` are the bits of the
-    /// computed number, lowest first. Each comes from a higher bit of the original than the bit before it.
+    /// computed number, lowest first. The bits that come from the original are in ascending order of its bits.
     pub(crate) fn test(
         &mut self,
         test: Test,
@@ -106,15 +108,15 @@ impl ValueSets {
         k: u32,
         budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
-        // The originals for which the test holds, judged by the bits so far. At the start there are no bits: the
-        // numbers are equal.
+        // The set for which the test holds on the lowest bits alone, up to the current one. Before the first bit, both
+        // numbers have no bits and are equal: `Eq` and `Ge` hold, `Gt` and `Set` do not.
         let mut set = match test {
             Test::Eq | Test::Ge => ValueSet::ALL,
             Test::Gt | Test::Set => ValueSet::NONE,
         };
         for (at, bit) in bits.iter().enumerate() {
-            let wanted = k >> at & 1 == 1;
-            let (zero, one) = match (test, wanted) {
+            let k_bit = k >> at & 1 == 1;
+            let (zero, one) = match (test, k_bit) {
                 (Test::Eq, true) => (ValueSet::NONE, set),
                 (Test::Eq, false) => (set, ValueSet::NONE),
                 (Test::Gt | Test::Ge, true) => (ValueSet::NONE, set),

@@ -5,11 +5,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use weir_admission::Name;
 use weir_units::{Bytes, Nanos};
 
-/// The most virtual processors and the most shares of links of one session in the ledger, so that an entry fits into a
+/// The most virtual CPUs and the most shares of links of one session in the ledger, so that an entry fits into a
 /// line.
 pub const RESERVED_MAX: usize = 64;
 
-/// The reservations of a session: virtual processors, memory and shares of links.
+/// The reservations of a session: virtual CPUs, memory and shares of links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reserved {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -20,10 +20,10 @@ pub struct Reserved {
     links: Vec<ReservedLink>,
 }
 
-/// A virtual processor: a slice in every period.
+/// A virtual CPU: a slice in every period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedProcessor {
-    /// The core on which the virtual processor runs.
+    /// The core on which the virtual CPU runs.
     pub core: u32,
     /// The period.
     #[serde(rename = "period_ns", with = "wire::nanos")]
@@ -55,7 +55,7 @@ pub struct ReservedLink {
 
 /// The error for more reservations than the ledger records for one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a session has at most {RESERVED_MAX} virtual processors and {RESERVED_MAX} links")]
+#[error("a session has at most {RESERVED_MAX} virtual CPUs and {RESERVED_MAX} links")]
 pub struct TooManyReserved;
 
 impl Reserved {
@@ -74,7 +74,7 @@ impl Reserved {
         Ok(Self { processors, memory, links })
     }
 
-    /// Returns the virtual processors.
+    /// Returns the virtual CPUs.
     pub fn processors(&self) -> &[ReservedProcessor] {
         &self.processors
     }

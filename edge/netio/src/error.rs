@@ -85,7 +85,8 @@ pub enum OpenError {
         /// The directory.
         file: SourceName,
     },
-    /// A pipe or device among several captures: its first packet cannot be read before the others.
+    /// One of several captures is a pipe or a device. A merge first reads the first packet of each capture, which could
+    /// block on a pipe.
     #[error("{file} is a pipe or a device, and can be read only alone: copy its packets to a file first")]
     MergedPipe {
         /// The pipe.
@@ -235,7 +236,7 @@ pub enum CaptureReadError {
         file: SourceName,
         /// The link type of its interface.
         unknown: UnknownLinkType,
-        /// The packet's interface, counted through the capture.
+        /// The number of the packet's interface, from 0. The numbers continue across the sections of a pcapng capture.
         interface: u32,
         /// The packet's number, from 1 as in Wireshark.
         packet: u64,

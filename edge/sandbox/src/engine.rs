@@ -27,6 +27,7 @@ use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker
 use weir_admission::{Admitted, STACK_MAX, Tier, VerifiedUse};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
+use weir_lower::CLANG_ARGUMENTS;
 use weir_os::ProcessorBudget;
 use weir_units::{Bytes, Nanos, display_among};
 
@@ -40,8 +41,9 @@ pub struct EngineOptions {
     /// The run-time checks of modules.
     pub check_mode: CheckMode,
     /// Limits of the compiler children. The program must answer the argument `compile-cranelift` with
-    /// [`crate::compile_child`], and `compile-llvm` with [`crate::compile_llvm_child`]. With `None`, Cranelift runs in this process
-    /// without a time limit, and clang without confinement: only for trusted modules and tests.
+    /// [`crate::compile_child`], `compile-llvm` with
+    /// [`crate::compile_llvm_child`], and `version-llvm` with [`crate::llvm_version_child`]. With `None`, Cranelift runs in this
+    /// process without a time limit, and clang without confinement: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
     /// The use of LLVM beside Cranelift.
     pub llvm: LlvmUse,
@@ -557,7 +559,15 @@ pub fn compile_child() -> Result<(), CompileError> {
 /// # Errors
 /// clang is not installed, or cannot be executed.
 pub fn compile_llvm_child() -> Result<Infallible, CompileError> {
-    clang::run_child()
+    clang::run_child(CLANG_ARGUMENTS)
+}
+
+/// Becomes clang, as [`compile_llvm_child`] does, which writes its version to standard output.
+///
+/// # Errors
+/// As [`compile_llvm_child`].
+pub fn llvm_version_child() -> Result<Infallible, CompileError> {
+    clang::run_child(clang::VERSION_ARGUMENTS)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod watchdog;
 pub use back_end::{BackEnd, CodeSymbol, LlvmUse};
 pub use engine::{
     CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
-    compile_llvm_child,
+    compile_llvm_child, llvm_version_child,
 };
 pub use explain::{
     CodeOrigin, ExplainedCode, ExplainedFunction, ExplainedGlobal, ExplainedInstruction, LlvmExplanation,

@@ -299,8 +299,14 @@ fn long() -> String {
         .to_owned()
 }
 
-/// An engine whose compiler is a shell script.
+/// An engine whose compiler is a shell script, which states the version of clang that weir uses.
 fn engine_with(folder: &Path, script: &str) -> Engine {
+    let version = r#"case "$*" in *-version*) echo "LLVM version 19.1.7"; exit;; esac"#;
+    engine_with_program(folder, &format!("{version}\n{script}"))
+}
+
+/// An engine whose compiler is a shell script.
+fn engine_with_program(folder: &Path, script: &str) -> Engine {
     let path = folder.join("clang");
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -335,6 +341,32 @@ fn a_compiler_that_fails_leaves_the_module_in_cranelifts_code() {
     let missing = folder.path().join("none");
     let error = Engine::new(EngineOptions::default(), None).unwrap().with_clang(&missing).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_compiler_of_another_version_compiles_nothing() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = folder.path().join("compiled");
+    for (answer, expected) in [
+        ("echo 'Debian LLVM version 18.1.8'", "is clang 18; weir uses clang 19"),
+        ("echo 'LLVM version 190.1.0'", "is clang 190; weir uses clang 19"),
+        ("echo 'LLVM version nineteen'", "does not state a version"),
+        ("cat", "does not state a version"),
+        ("echo 'no such option' >&2; exit 1", "does not state a version: no such option"),
+        ("head -c 100000 /dev/zero", "does not state a version"),
+        ("kill -SEGV $$", "was stopped"),
+    ] {
+        let script = format!("case \"$*\" in *-version*) {answer};; *) touch {};; esac", compiled.display());
+        let engine = engine_with_program(folder.path(), &script);
+        let module = load(&engine, COUNTER);
+        assert_eq!(module.back_end(), BackEnd::Cranelift, "{answer}");
+        let why = module.why_not_llvm().unwrap_or_default();
+        assert!(why.contains(expected), "{answer}: {why}");
+        assert!(!compiled.exists(), "{answer}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::Packet;
 
 /// A kept packet: its bytes stay in place, unchanged, until this value is dropped.
 ///
-/// If packets come from a file that is larger than its mapping, weir releases kept packets itself when it maps the next
-/// part.
+/// There is one exception: a capture file can be larger than its mapped part. When weir maps the next part, weir
+/// releases all kept packets, and [`bytes`](Self::bytes) no longer returns their bytes.
 #[derive(Debug)]
 pub struct Kept {
     handle: i32,
@@ -19,8 +19,8 @@ impl Packet<'_> {
     /// packets kept at once. Their memory is charged to the module.
     ///
     /// # Errors
-    /// [`Error::Full`] if no more are kept for now, [`Error::Denied`] if packets of this source cannot be kept,
-    /// [`Error::When`] if the packet is not one of the present call.
+    /// [`Error::Full`] if a limit on kept packets or on their memory is reached, [`Error::Denied`] if packets of this
+    /// source cannot be kept, [`Error::When`] if the packet is not one of the present call.
     pub fn keep(&self) -> Result<Kept, Error> {
         // SAFETY: the host checks that the address is that of a packet of the call.
         let handle = Error::check(unsafe { host::keep(&**self) })?;
@@ -31,8 +31,8 @@ impl Packet<'_> {
 impl Kept {
     /// Returns all captured bytes, from the link header on.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: weir keeps the bytes readable and unchanged for as long as this value exists. (`Packet::bytes` states
-        // the exception for packets of a file.)
+        // SAFETY: weir keeps the bytes readable and unchanged for as long as this value exists. (For packets of a file,
+        // the documentation of this type and `Packet::bytes` state exceptions. The sandbox contains their effects.)
         unsafe { core::slice::from_raw_parts(self.data as usize as *const u8, self.len as usize) }
     }
 }

@@ -11,7 +11,7 @@ pub enum Status {
     Late,
     /// The serving module no longer exists.
     Gone,
-    /// The serving module lost the call in which it was to answer.
+    /// The serving module had a fault in its `serve` function.
     Failed,
     /// A status that this crate does not know.
     Other(i32),
@@ -35,7 +35,8 @@ impl From<i32> for Status {
 /// # Errors
 ///
 /// [`Error::Denied`] if the session may not call the service, [`Error::When`] if no session offers the service now,
-/// [`Error::Full`] and [`Error::Range`] if a limit is reached.
+/// [`Error::Full`] if too many calls wait or memory is short, [`Error::Range`] if the message is too long or the deadline
+/// is out of range, [`Error::Unknown`] if the manifest's `calls` has no such index.
 pub fn call(service: u32, message: &[u8], deadline: u64) -> Result<u64, Error> {
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice.
@@ -52,7 +53,7 @@ pub fn message(room: &mut [u8]) -> &[u8] {
     &room[..len]
 }
 
-/// Answers a call that the module got to serve, now or later.
+/// Answers a call of a service of this module. The module can answer in its `serve` function or in a later function.
 ///
 /// # Errors
 ///

@@ -7,13 +7,13 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Carries out an experiment of the papers, and fails if a criterion is not kept.
+/// Carries out an experiment, of a paper or of weir's own, and fails if a criterion is not kept.
 #[derive(Debug, Parser)]
 #[command(name = "weir-lab")]
 struct Cli {
     /// Name of an experiment; `list` lists all, `all` carries out all
     figure: String,
-    /// Switch the examined mechanism off; then the experiment must fail
+    /// Switch the examined mechanism off; a criterion should then be broken, which gives exit status 1
     #[arg(long)]
     without: bool,
     /// Folder for the chart, its rows and the page

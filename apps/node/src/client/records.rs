@@ -25,7 +25,7 @@ pub struct ListedRecords {
     pub session: Name,
     /// The module.
     pub module: Name,
-    /// The number of the module's files, in digits.
+    /// The number at the end of the folder's name `MODULE-NUMBER`, in decimal digits.
     pub number: String,
     /// The stream.
     pub stream: Name,
@@ -163,7 +163,7 @@ impl<S> fmt::Debug for RecordsFetch<'_, S> {
 }
 
 impl<'a, S: Read + Write> RecordsFetch<'a, S> {
-    /// Connects to a node. `sleep` waits before each new connection, and `report` gets the reason for it.
+    /// Connects to a node. `sleep` waits before each reconnection, and `report` gets the reason for the reconnection.
     ///
     /// # Errors
     /// The node cannot be reached.
@@ -232,7 +232,7 @@ impl<'a, S: Read + Write> RecordsFetch<'a, S> {
         let mut part = Vec::new();
         loop {
             match self.client.receive()? {
-                // The node is busy with the file.
+                // A part of length 0 states that the node is busy with the file.
                 Reply::RecordPart { length: 0, .. } => {}
                 Reply::RecordPart { from, bytes, length } => {
                     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -395,7 +395,7 @@ mod tests {
                 assert!(error.chars().all(weir_units::is_plain), "{error:?}");
             }
         }
-        // The suffixes of this program's own files are no names of record files.
+        // Files with the suffixes of weir's partial, lock and text files are not record files.
         for file in ["flows.parquet.part", ".weir-records.lock", "flows.csv"] {
             listed("alice", "rtt-0", file).unwrap_err();
         }
@@ -406,12 +406,12 @@ mod tests {
         let whole = b"0123456789";
         let first = [part(2, 10, b""), part(2, 10, &whole[2..5]), part(5, 10, b"5678")].concat();
         let second = [part(9, 10, &whole[9..]), sent(10)].concat();
-        // In the line of a part, in its bytes, and after them.
         let cut = |len: usize| first[..len].to_vec();
         let line_of_second_part = first.len() - part(5, 10, b"5678").len();
         let (result, written, pauses) = fetch(&file(10), 2, vec![first.clone(), second]);
         assert_eq!(result.unwrap(), RecordsFetched::Whole(Digest::of_bytes(b"x")));
         assert_eq!((written.as_slice(), pauses), (&whole[2..], 1));
+        // The connection breaks before the first line, in the line of a part, and in the bytes of a part.
         for len in [0, 10, line_of_second_part + 10, first.len() - 1] {
             let got = if len < line_of_second_part { 2 } else { 5 };
             let rest = [part(got, 10, &whole[usize::try_from(got).unwrap()..]), sent(10)].concat();
@@ -444,7 +444,7 @@ mod tests {
             assert!(error.contains(says), "{error}");
             assert!(written.len() <= 10 && pauses == 0);
         }
-        // No more memory than a part is taken for a length that the node states.
+        // The client refuses a stated length above that of the longest part, and allocates no memory for it.
         let huge = line(json!({"record-part": {"from": 0, "bytes": u64::MAX, "length": u32::MAX}}));
         assert!(fetch(&file(u64::MAX), 0, vec![huge]).0.is_err());
     }

@@ -32,7 +32,7 @@ macro_rules! bounded {
 }
 
 bounded! {
-    ProcessorSpec = "virtual processors";
+    ProcessorSpec = "virtual CPUs";
     ChannelSpec = "channels";
     OutputSpec = "output channels";
     ModuleSpec = "modules";
@@ -231,7 +231,7 @@ mod tests {
         let changed = |name: &str| change(format!(r#""{name}":[{}]"#, list(r#""aN""#, count)));
         let mut all: Vec<(String, &str)> = Vec::new();
         for (name, one, what) in [
-            ("cpu", r#"{"name":"aN"}"#, "virtual processors"),
+            ("cpu", r#"{"name":"aN"}"#, "virtual CPUs"),
             ("channel", r#"{"interface":"","name":"aN"}"#, "channels"),
             ("output", r#"{"link":"","name":"aN"}"#, "output channels"),
             ("offer", r#"{"service":"aN","callers":[]}"#, "offers"),

@@ -1,19 +1,19 @@
-//! The configuration section `[isolation]`: user numbers and control groups of the node's child processes.
+//! The configuration section `[isolation]`: user IDs and control groups of the node's child processes.
 
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 use weir_os::spawner::{GroupSetting, PROCESSES_MAX};
 
-/// The lowest allowed user number for isolated processes. Lower numbers belong to system services and people.
+/// The lowest allowed user ID for isolated processes. Lower IDs belong to system services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;
-/// The highest allowed first user number: with it, all numbers of the range are below 2^31.
+/// The highest allowed first user ID: with it, all IDs of the range are below 2^31.
 pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
 
 /// The configuration section `[isolation]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IsolationConfig {
-    /// The first of 1,024 user numbers that only the isolated processes use, if root starts the node.
+    /// The first of 1,024 user IDs that only the isolated processes use, if root starts the node.
     pub first_uid: u32,
     /// The parent of the processes' control groups: `delegated` (a group that a service manager has delegated to the
     /// node), `none`, or a folder.

@@ -77,9 +77,9 @@ derived::session! {
         profile: Name, "profile NAME";
     }
     lists {
-        /// A virtual processor: name, core, period, slice, borrow (also take spare time), weight.
+        /// A virtual CPU: name, core, period, slice, borrow (also take spare time), weight.
         #[serde(deserialize_with = "bounded_list::list")]
-        "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual processor" by |cpu| &cpu.name,
+        "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual CPU" by |cpu| &cpu.name,
         " An existing entry of this name is replaced; otherwise a new one is added";
         /// A channel: name, interface, filter, view (such as payload=none), queue, visibility (selected or all), lag_max, on_lag (drop or close), checksum=verify (drops packets with a wrong one), reassemble, forward (output channel or TAP device), on_no_module (pass or drop). Write \, for a comma in a filter, or put the filter between double quotes.
         #[serde(deserialize_with = "bounded_list::list")]
@@ -450,7 +450,7 @@ mod tests {
                 "`period` is 1 us; it must be between 100 us and 10 s",
             ),
             ("name = \"a\"\ncpu = [{ weight = 0 }]", "`weight` is 0"),
-            ("name = \"a\"\ncpu = [{}, {}]", "two virtual processors called `main`"),
+            ("name = \"a\"\ncpu = [{}, {}]", "two virtual CPUs called `main`"),
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth1\" }]",
                 "channel `main`: there is no interface `eth1`; there is eth0",

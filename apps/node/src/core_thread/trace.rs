@@ -81,9 +81,12 @@ impl<E: Display + Send + 'static> Trace<E> {
         if self.events.len() < PORTION_EVENTS {
             return;
         }
-        self.count += PORTION_EVENTS;
         let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION_EVENTS));
-        if portions.try_send(portion).is_err() || self.count >= EVENTS_MAX {
+        let is_sent = portions.try_send(portion).is_ok();
+        if is_sent {
+            self.count += PORTION_EVENTS;
+        }
+        if !is_sent || self.count >= EVENTS_MAX {
             info(&format!("{}: the trace ends after {} events", self.path.escaped(), self.count));
             self.portions = None;
         }
@@ -93,7 +96,8 @@ impl<E: Display + Send + 'static> Trace<E> {
 impl<E> Drop for Trace<E> {
     fn drop(&mut self) {
         if let Some(portions) = self.portions.take() {
-            // A trace is dropped when its scheduler has ended or its file is to be complete, so a blocking send is safe.
+            // A trace is dropped after its scheduler has ended, or while the node stops. A blocking send then delays no
+            // module.
             _ = portions.send(std::mem::take(&mut self.events));
         }
         if let Some(thread) = self.thread.take() {

@@ -19,7 +19,7 @@ mod save;
 mod watch;
 
 pub use check::check;
-pub use error::{DaemonError, RequestRefused};
+pub use error::DaemonError;
 
 use crate::control::ShippedModules;
 use crate::control::access::RemoteAccessCounters;

@@ -82,7 +82,7 @@ pub enum NodeError {
     #[error("there are {0} sessions; that is the most")]
     TooMany(usize),
     /// The core does not run modules.
-    #[error("virtual processor `{name}`: core {core} is none of the node's ({cores:?})")]
+    #[error("virtual CPU `{name}`: core {core} is none of the node's ({cores:?})")]
     NoCore {
         /// Name of the virtual CPU.
         name: Name,
@@ -92,7 +92,7 @@ pub enum NodeError {
         cores: Vec<u16>,
     },
     /// A core refuses a virtual CPU.
-    #[error("virtual processor `{name}`, core {core}: {refusal}")]
+    #[error("virtual CPU `{name}`, core {core}: {refusal}")]
     Cpu {
         /// Name of the virtual CPU.
         name: Name,
@@ -268,7 +268,7 @@ pub enum NodeError {
     },
     /// A module that is not proved would run on a virtual CPU without a reservation.
     #[error(
-        "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: a module that is not proved needs one; reserve a period and a slice"
+        "module `{module}` is {tier}, and virtual CPU `{cpu}` has no reservation: a module that is not proved needs one; reserve a period and a slice"
     )]
     BestEffort {
         /// Name of the module in the request.
@@ -345,7 +345,7 @@ pub enum NodeError {
     )]
     PacketMemory(Name),
     /// A virtual CPU has the maximum number of modules.
-    #[error("virtual processor `{0}` has the maximum number of modules")]
+    #[error("virtual CPU `{0}` has the maximum number of modules")]
     VirtualCpuFull(Name),
     /// A core does not answer.
     #[error(transparent)]
@@ -402,7 +402,7 @@ impl NodeError {
         match self {
             Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),
             Self::Cpu { name, core, refusal: CpuRefusal::NoRoom { period, slice, .. } } => format!(
-                "virtual processor `{name}`, core {core}: {slice} in each {period} is more than this core has left"
+                "virtual CPU `{name}`, core {core}: {slice} in each {period} is more than this core has left"
             ),
             Self::Output {
                 output,

@@ -33,7 +33,7 @@ pub(crate) enum FilterRequest {
         owner: FilterOwner,
         key: Key,
     },
-    /// A view and its key. Computing the tables of its transformation takes 1 to 10 ms.
+    /// A view with the grant on which its key depends, and the key. Computing the view's tables takes 1 to 10 ms.
     View(KeyedView, Box<ViewKey>),
 }
 

@@ -15,7 +15,7 @@ const TALKERS_MAX: usize = 5;
 pub struct RankedRows<T> {
     /// The rows, the most important first.
     pub rows: Vec<T>,
-    /// The number of rows that are left out, or that were not counted as rows because there were too many.
+    /// The number of rows that are left out. Keys that a full sketch has removed are not counted.
     pub others: u64,
 }
 
@@ -31,9 +31,9 @@ impl<T> RankedRows<T> {
 /// The ranked results of a run. Their texts contain names from packets, which are not escaped and can be anything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverviewDigest {
-    /// The findings of all modules that are more than informational.
+    /// The number of findings, of all modules, with a severity above informational.
     pub findings: u64,
-    /// The informational findings of all modules.
+    /// The number of informational findings of all modules.
     pub notes: u64,
     /// Hosts that scan, are flooded, or fail in a conspicuous way.
     pub suspects: RankedRows<SuspectRow>,
@@ -41,7 +41,7 @@ pub struct OverviewDigest {
     pub services: RankedRows<ServiceRow>,
     /// The slowest services, the slowest first.
     pub slow: RankedRows<SlowRow>,
-    /// Services that do not answer, refuse, state errors, or have obsolete TLS.
+    /// Services that do not answer, refuse connections, report errors, or have invalid certificates or obsolete TLS.
     pub problems: RankedRows<ProblemRow>,
     /// The hosts with most bytes.
     pub talkers: RankedRows<TalkerRow>,
@@ -90,7 +90,7 @@ pub struct SlowRow {
     pub service: String,
     /// The kind of time: "HTTP response".
     pub measure: &'static str,
-    /// The number of times.
+    /// The number of measured times.
     pub count: u64,
     /// The median in ns.
     pub median_ns: u64,
@@ -98,7 +98,7 @@ pub struct SlowRow {
     pub high_ns: u64,
     /// The longest time in ns.
     pub longest_ns: u64,
-    /// True if half of the answers took half a second or longer, or of ten answers or more, one of ten.
+    /// True if the median is half a second or more, or if `high_ns` is and there are at least ten answers.
     pub is_slow: bool,
 }
 
@@ -107,7 +107,7 @@ pub struct SlowRow {
 pub struct ProblemRow {
     /// The name or the address, with the port.
     pub service: String,
-    /// The problem: "38 of 40 connections were not answered".
+    /// The problem: "38 of 40 connections failed: 30 without answer, 8 refused".
     pub text: String,
     /// The number of cases.
     pub count: u64,
@@ -122,7 +122,7 @@ pub struct ProblemRow {
 pub struct TalkerRow {
     /// The host.
     pub host: Ipv6Addr,
-    /// Bytes that it sent and received at least.
+    /// A lower bound of the bytes that the host sent and received.
     pub bytes: u64,
     /// Their share of all bytes, from 0 to 1.
     pub share: f64,

@@ -96,8 +96,9 @@ fn item(module: &PageModule<'_>, finding: &FindingGroup) -> Markup {
     }
 }
 
-/// Renders the filter. Only an expression that weir accepts is offered for copying: others could be meant for a shell. Names of
-/// hosts are not accepted, as looking them up would send requests that the module chose.
+/// Renders the filter. Only an expression that weir accepts is offered for copying, because any other text could be a
+/// shell command. An expression with host names is not accepted: resolving them would send DNS queries that the module
+/// chose.
 fn filter(filter: Option<&str>) -> Markup {
     let Some(text) = filter else { return html! { p.note { "Its filter is too long to be shown." } } };
     if text.is_empty() {

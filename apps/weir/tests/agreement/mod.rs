@@ -54,11 +54,11 @@ fn start_and_check_agree_on_configurations() {
     let refused: Vec<(String, &str)> = vec![
         ("[cpu]\ncores = [4095]\n".to_owned(), "there is no core 4095"),
         ("[cpu]\nreceive_core = 4095\n".to_owned(), "there is no core 4095"),
-        (session("cpu = [{ core = 4095 }]"), "virtual processor `main`: core 4095 is none of the node's"),
+        (session("cpu = [{ core = 4095 }]"), "virtual CPU `main`: core 4095 is none of the node's"),
         (session(&cpu("9.5ms")), "is more than this core has left"),
         (
             session(&cpu("5ms")) + &session(&cpu("4.5ms")).replace("alice", "bob"),
-            "session `bob`: virtual processor `main`",
+            "session `bob`: virtual CPU `main`",
         ),
         (lo.to_owned() + &channel("udp prt 53"), "channel `main`: filter expression"),
         (lo.to_owned() + &channel("host example.com"), "names are not looked up"),

@@ -529,13 +529,13 @@ fn a_request_with_too_many_elements_is_refused_as_a_whole() {
     for (begin, one, end, what) in [
         (r#"{"create":{"name":"t","channel":["#, r#"{"interface":""}"#, "]}}", "channels"),
         (r#"{"create":{"name":"t","module":["#, r#"{"module":"rtt"}"#, "]}}", "modules"),
-        (r#"{"change":{"session":"study","cpu":["#, r#"{"name":"a#"}"#, "]}}", "virtual processors"),
+        (r#"{"change":{"session":"study","cpu":["#, r#"{"name":"a#"}"#, "]}}", "virtual CPUs"),
         (r#"{"change":{"session":"study","remove_use":["#, r#""a#""#, "]}}", "names in a list"),
         (
             r#"{"explain":{"request":{"change":{"session":"study","cpu":["#,
             r#"{"name":"a#"}"#,
             "]}}}}",
-            "virtual processors",
+            "virtual CPUs",
         ),
         (
             r#"{"explain":{"request":{"create":{"name":"t","channel":["#,

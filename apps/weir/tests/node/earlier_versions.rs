@@ -1,12 +1,12 @@
 //! Files of an earlier version of weir: the state folder, the ledger, the calibration, keys and a credential.
-//! `data/earlier/README.md` tells how they were made.
+//! `data/README.md` tells how they were made.
 
 use crate::remote::AT;
 use crate::testbed::{Testbed, ip, is_inside};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_admission::Calibration;
 
@@ -32,6 +32,30 @@ fn weir(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// Returns the folder with the files of an earlier version.
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// The keys of `data/format-0`: paths of files, the operator's public key, and the node's address with its public key.
+struct Keys {
+    node: String,
+    holder: String,
+    credential: String,
+    root: String,
+    at: String,
+}
+
+impl Keys {
+    fn of(folder: &Path) -> Self {
+        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let [operator, node, holder, credential] =
+            ["operator.key", "node.key", "holder.key", "holder.credential"].map(file);
+        let (root, key) = (weir(&["key", "show", &operator]), weir(&["key", "show", &node]));
+        Self { node, holder, credential, root, at: format!("{key}@{AT}") }
+    }
+}
+
 #[test]
 fn the_state_of_an_earlier_version_is_read_and_continued() {
     if !is_inside("earlier_versions::the_state_of_an_earlier_version_is_read_and_continued") {
@@ -39,19 +63,16 @@ fn the_state_of_an_earlier_version_is_read_and_continued() {
     }
     ip("link set dev lo up");
     let mut testbed = Testbed::prepared("", "", None);
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/earlier"), testbed.path());
-    let file = |name: &str| testbed.path().join(name).to_str().unwrap().to_owned();
-    let [operator, node, holder, credential] =
-        ["operator.key", "node.key", "holder.key", "holder.credential"].map(file);
-    let calibration = std::fs::read_to_string(file("calibration.toml")).unwrap();
+    copy(&data("format-0"), testbed.path());
+    let Keys { node, holder, credential, root, at } = Keys::of(testbed.path());
+    let calibration = std::fs::read_to_string(testbed.path().join("calibration.toml")).unwrap();
     assert_eq!(Calibration::parse(&calibration).unwrap().spread(), [12, 63, 260]);
-    let secret = std::fs::read(file("state/views.secret")).unwrap();
+    let secret = std::fs::read(testbed.disk().join("views.secret")).unwrap();
     let records = testbed.disk().join("records/alice/trajectory-0");
     let before = testbed.ledger();
     let ends_with = |ledger: &[Value]| ledger.last().map(|entry| entry["kind"].clone());
     assert!(before.len() > 10 && ends_with(&before).unwrap() == "node-stop", "{:?}", before.last());
 
-    let (root, key) = (weir(&["key", "show", &operator]), weir(&["key", "show", &node]));
     testbed.configure(&format!(
         "[remote]\nlisten = \"{AT}\"\nkey = \"{node}\"\nname = \"ix-1.example\"\nroots = [\"{root}\"]\n\
          [[session]]\nname = \"alice\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\nchannel = [{{ interface = \"b\" }}]\n\
@@ -62,7 +83,6 @@ fn the_state_of_an_earlier_version_is_read_and_continued() {
     testbed.start();
     let version = std::fs::read_to_string(testbed.disk().join("version")).unwrap();
     assert_eq!(version, format!("weir state 1\nweir {}\n", env!("CARGO_PKG_VERSION")));
-    let at = format!("{key}@{AT}");
     let by = ["--node", &at, "--credential", &credential, "--key", &holder];
     let session = ["session", "create", "s", "--memory", "1 MiB", "--cpu", "period=10ms,slice=100us"];
     let rest = ["--channel", "interface=b,filter=udp"];
@@ -77,4 +97,46 @@ fn the_state_of_an_earlier_version_is_read_and_continued() {
     assert_eq!(std::fs::read(testbed.disk().join("views.secret")).unwrap(), secret);
     assert!(records.join("flows.parquet").is_file());
     assert!(testbed.disk().join("records/alice/trajectory-1").is_dir());
+}
+
+#[test]
+fn sessions_that_an_earlier_version_saved_come_back() {
+    if !is_inside("earlier_versions::sessions_that_an_earlier_version_saved_come_back") {
+        return;
+    }
+    ip("link set dev lo up");
+    let mut testbed = Testbed::prepared("", "", None);
+    copy(&data("format-0"), testbed.path());
+    let state = testbed.disk();
+    std::fs::remove_dir_all(&state).unwrap();
+    copy(&data("format-1/state"), &state);
+    let Keys { node, holder, credential, root, at } = Keys::of(testbed.path());
+    testbed.configure(&format!(
+        "[remote]\nlisten = \"{AT}\"\nkey = \"{node}\"\nname = \"ix-1.example\"\nroots = [\"{root}\"]\n"
+    ));
+    let by = ["--node", &at, "--credential", &credential, "--key", &holder];
+    let before = testbed.ledger();
+    testbed.start();
+    let snapshot = testbed.snapshot();
+    let mut sessions: Vec<(String, Vec<String>)> = Vec::new();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    for session in snapshot["sessions"].as_array().unwrap() {
+        let modules = session["modules"].as_array().unwrap().iter();
+        let running =
+            modules.filter(|module| module["state"] == "running").map(|module| text(&module["name"]));
+        // The name of a holder's session ends with the holder's key.
+        let name = text(&session["name"]).split('@').next().unwrap().to_owned();
+        sessions.push((name, running.collect()));
+    }
+    sessions.sort();
+    let expected = [("own", vec!["first"]), ("study", vec!["mine", "port-count"])];
+    assert_eq!(sessions.len(), expected.len(), "{sessions:?}");
+    for ((name, modules), (expected_name, expected_modules)) in sessions.iter().zip(&expected) {
+        assert_eq!((name.as_str(), modules.len()), (*expected_name, expected_modules.len()), "{sessions:?}");
+        assert!(expected_modules.iter().all(|module| modules.iter().any(|found| found == module)));
+    }
+    // The holder still commands the session.
+    weir(&[&["unload", "study", "mine"][..], &by].concat());
+    assert!(testbed.stop().success());
+    assert_eq!(testbed.ledger()[..before.len()], before);
 }

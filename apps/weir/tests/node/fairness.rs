@@ -335,7 +335,7 @@ fn refused_requests_leave_nothing_behind_and_every_request_is_answered() {
     for port in 0..300 {
         // More processor time than a core has.
         let why = testbed.request_refused(create("no", &[("b", &format!("udp port {port}"))], "20ms"));
-        assert!(why.contains("virtual processor"), "{why}");
+        assert!(why.contains("virtual CPU"), "{why}");
     }
     testbed.until("their descriptors are closed", |testbed| testbed.descriptors_and_mappings().0 <= before);
 
@@ -394,7 +394,7 @@ fn a_reservation_of_a_module_that_is_not_proved_cannot_be_removed() {
     assert!(testbed.load("alice", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
     let change = json!({"change": {"session": "alice", "cpu": [{"weight": 100}]}});
     let why = testbed.request_refused(change.clone());
-    assert!(why.contains("is metered, and virtual processor `main` has no reservation"), "{why}");
+    assert!(why.contains("is metered, and virtual CPU `main` has no reservation"), "{why}");
     assert_eq!(testbed.part("alice", "cpu", "main")["slice_ns"], 2_000_000);
     testbed.request(json!({"unload": {"session": "alice", "module": "slow"}}));
     testbed.request(change);

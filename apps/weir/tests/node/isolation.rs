@@ -121,7 +121,7 @@ fn an_endless_module_is_suspended_and_unloaded_and_others_lose_nothing() {
         .as_str()
         .unwrap()
         .to_owned();
-    assert!(why.contains("is metered, and virtual processor `main` has no reservation"), "{why}");
+    assert!(why.contains("is metered, and virtual CPU `main` has no reservation"), "{why}");
     assert!(testbed.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
     testbed.send(&vec![udp(1, b"x"); 2000]);
     testbed.until("the good module has received all packets", |testbed| {

@@ -97,7 +97,7 @@ fn a_refused_change_leaves_channels_unchanged_and_nothing_behind() {
             (json!({"session": "alice", "channel": channel(&filter), "memory": "900 GiB"}), "900 GiB"),
             (
                 json!({"session": "alice", "channel": channel(&filter), "cpu": [{"name": "huge", "period": "20ms", "slice": "20ms"}]}),
-                "virtual processor `huge`",
+                "virtual CPU `huge`",
             ),
             (
                 json!({"session": "alice", "channel": channel(&filter), "output": [{"link": "nowhere"}]}),

@@ -46,7 +46,7 @@ impl fmt::Display for Ppm {
     }
 }
 
-/// A periodic guaranteed allocation of a core's time (RCANE's virtual processor with a guarantee).
+/// A periodic guaranteed allocation of a core's time (RCANE's virtual CPU with a guarantee).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuReservation {
     /// The period in wall time.

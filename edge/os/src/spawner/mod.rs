@@ -77,17 +77,20 @@ pub enum ProcessRole {
     Compiler,
     /// Compiles one module with a compiler that is not part of weir.
     ExternalCompiler,
+    /// Asks that compiler for its version.
+    ExternalCompilerVersion,
     /// Keeps the node's private key.
     KeyAgent,
 }
 
 impl ProcessRole {
     /// All roles, with their arguments.
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::Module, "sandbox"),
         (Self::Compiler, "compile-cranelift"),
         (Self::KeyAgent, "key-agent"),
         (Self::ExternalCompiler, "compile-llvm"),
+        (Self::ExternalCompilerVersion, "version-llvm"),
     ];
 
     /// Returns the role that has this command-line argument.
@@ -105,6 +108,7 @@ impl ProcessRole {
             Self::Module => "module",
             Self::Compiler => "compiler",
             Self::ExternalCompiler => "external-compiler",
+            Self::ExternalCompilerVersion => "external-compiler-version",
             Self::KeyAgent => "key-agent",
         }
     }

@@ -391,7 +391,7 @@ fn streams(role: ProcessRole, mut received: Vec<OwnedFd>) -> Option<Streams> {
         (ProcessRole::Module | ProcessRole::KeyAgent, 1) => {
             Some(Streams { input: received.pop(), ..Streams::default() })
         }
-        (ProcessRole::Compiler | ProcessRole::ExternalCompiler, 3) => {
+        (ProcessRole::Compiler | ProcessRole::ExternalCompiler | ProcessRole::ExternalCompilerVersion, 3) => {
             let (error, output, input) = (received.pop(), received.pop(), received.pop());
             Some(Streams { input, output, error })
         }
@@ -464,8 +464,8 @@ mod tests {
     fn a_role_gets_exactly_its_streams() {
         let nothing =
             |count: usize| (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect();
-        use ProcessRole::{Compiler, ExternalCompiler, KeyAgent, Module};
-        for role in [Module, Compiler, ExternalCompiler, KeyAgent] {
+        use ProcessRole::{Compiler, ExternalCompiler, ExternalCompilerVersion, KeyAgent, Module};
+        for role in [Module, Compiler, ExternalCompiler, ExternalCompilerVersion, KeyAgent] {
             let expected = if matches!(role, ProcessRole::Module | ProcessRole::KeyAgent) { 1 } else { 3 };
             for count in 0..5 {
                 assert_eq!(streams(role, nothing(count)).is_some(), count == expected, "{role:?} {count}");

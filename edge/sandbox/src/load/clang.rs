@@ -1,7 +1,7 @@
 //! Compiles LLVM IR to machine code with clang, which is not part of weir.
 //!
 //! clang runs in a child process with limits of time and memory. The child is this same program with the argument
-//! `compile-llvm`. It gives up all rights but reading and executing clang's own files, and then executes clang. An attacker who
+//! `compile-llvm`, or `version-llvm` for clang's version. It gives up all rights but reading and executing clang's own files, and then executes clang. An attacker who
 //! takes over clang can only compute until the time is over, and answer with other code. That code is verified.
 
 use crate::load::cache::KeyHasher;
@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use weir_lower::CLANG_ARGUMENTS;
 use weir_os::child;
 use weir_os::{Launcher, ProcessorBudget};
@@ -25,6 +26,12 @@ const LIBRARIES: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
 /// The program's argument by which a child becomes clang.
 const ARGUMENT: &str = "compile-llvm";
+/// The program's argument by which a child becomes clang, which writes its version.
+const VERSION_ARGUMENT: &str = "version-llvm";
+/// clang's arguments with which it writes its version, such as `Debian LLVM version 19.1.7`.
+pub(crate) const VERSION_ARGUMENTS: &[&str] = &["-cc1", "-version"];
+/// The version of LLVM whose code the lowering is made for. Other versions may change the meaning of the IR's text.
+const VERSION: &str = "19";
 
 /// clang 19 on this machine.
 #[derive(Clone, Debug)]
@@ -32,6 +39,8 @@ pub(crate) struct LlvmCompiler {
     path: PathBuf,
     /// The size and the time of the last change, which another version does not share.
     identity: [i64; 2],
+    /// The version's major number, once it is known.
+    version: OnceLock<String>,
 }
 
 impl LlvmCompiler {
@@ -52,7 +61,7 @@ impl LlvmCompiler {
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
         let meta = fs::metadata(&path)?;
-        Ok(Self { path, identity: [meta.size().cast_signed(), meta.mtime()] })
+        Ok(Self { path, identity: [meta.size().cast_signed(), meta.mtime()], version: OnceLock::new() })
     }
 
     /// Returns the cache key of the object that the compiler makes of a text.
@@ -84,30 +93,76 @@ impl LlvmCompiler {
         limits: CompileLimits,
         budget: &mut dyn ProcessorBudget,
     ) -> Result<Vec<u8>, CompileError> {
-        let direct = Launcher::from(self.path.as_path());
+        let version = self.version(is_confined, limits, budget)?;
+        if version != VERSION {
+            let path = self.path.display();
+            return Err(CompileError::Module(format!(
+                "{path} is clang {version}; weir uses clang {VERSION}"
+            )));
+        }
         let reply = match is_confined {
             true => ask(&Launcher::of_process(), &[ARGUMENT], ir.as_bytes(), limits, budget),
-            false => ask(&direct, CLANG_ARGUMENTS, ir.as_bytes(), limits, budget),
+            false => ask(&self.launcher(), CLANG_ARGUMENTS, ir.as_bytes(), limits, budget),
         }?;
         if reply.has_succeeded {
             Ok(reply.bytes)
         } else {
-            let message = reply.stderr.split("\\n").next().unwrap_or_default();
-            Err(CompileError::Module(format!("clang has refused the text of the module: {message}")))
+            Err(CompileError::Module(format!(
+                "clang has refused the text of the module: {}",
+                first_line(&reply.stderr)
+            )))
         }
+    }
+
+    /// Returns the version's major number as clang states it. clang is asked once.
+    fn version(
+        &self,
+        is_confined: bool,
+        limits: CompileLimits,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<&str, CompileError> {
+        if let Some(version) = self.version.get() {
+            return Ok(version);
+        }
+        let reply = match is_confined {
+            true => ask(&Launcher::of_process(), &[VERSION_ARGUMENT], &[], limits, budget),
+            false => ask(&self.launcher(), VERSION_ARGUMENTS, &[], limits, budget),
+        }?;
+        let version = stated_version(&String::from_utf8_lossy(&reply.bytes)).ok_or_else(|| {
+            let path = self.path.display();
+            CompileError::Module(format!("{path} does not state a version: {}", first_line(&reply.stderr)))
+        })?;
+        Ok(self.version.get_or_init(|| version))
+    }
+
+    /// Returns the launcher of clang without confinement.
+    fn launcher(&self) -> Launcher {
+        Launcher::from(self.path.as_path())
     }
 }
 
-/// Confines the calling process, and replaces it by clang, which reads LLVM IR from standard input and writes an object file
-/// to standard output.
+/// Returns the major number of the version in clang's answer, such as `Debian LLVM version 19.1.7`.
+fn stated_version(answer: &str) -> Option<String> {
+    let (_, version) = answer.split_once("version ")?;
+    let major: String = version.chars().take_while(char::is_ascii_digit).take(6).collect();
+    (!major.is_empty()).then_some(major)
+}
+
+/// Returns the first line of a message whose line ends are escaped.
+fn first_line(message: &str) -> &str {
+    message.split("\\n").next().unwrap_or_default()
+}
+
+/// Confines the calling process, and replaces it by clang with these arguments. clang reads standard input and writes to
+/// standard output.
 ///
 /// # Errors
 /// There is no clang, or it cannot be executed. A process that cannot be confined exits.
-pub(crate) fn run_child() -> Result<Infallible, CompileError> {
+pub(crate) fn run_child(arguments: &[&str]) -> Result<Infallible, CompileError> {
     let clang = LlvmCompiler::find().map_err(CompileError::Module)?;
     let own = clang.path.parent().and_then(Path::parent);
     let readable: Vec<&Path> = LIBRARIES.iter().map(Path::new).chain(own).collect();
     child::confine_or_exit(|| weir_os::confine_external_compiler(&readable));
-    let error = Command::new(&clang.path).args(CLANG_ARGUMENTS).env_clear().exec();
+    let error = Command::new(&clang.path).args(arguments).env_clear().exec();
     Err(CompileError::Process(error))
 }

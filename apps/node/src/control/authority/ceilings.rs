@@ -141,7 +141,7 @@ fn check_parts(
     let is_beyond = |cpu: &&ProcessorSpec| cpu.borrow || cpu.reservation().is_none();
     if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
         return not_grantable(format!(
-            "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no `borrow`",
+            "its virtual CPU `{}` would take time beyond what is granted: give it a period and a slice, and no `borrow`",
             cpu.name
         ));
     }

@@ -13,7 +13,7 @@ impl SessionSpec {
     pub fn check(&self, interfaces: &[String], profiles: &[Name]) -> Result<(), SpecError> {
         let session = &self.name;
         let processors = self.all_processors();
-        distinct(session, "virtual processor", processors.iter().map(|cpu| &cpu.name))?;
+        distinct(session, "virtual CPU", processors.iter().map(|cpu| &cpu.name))?;
         distinct(session, "channel", self.channels.iter().map(|channel| &channel.name))?;
         distinct(session, "output channel", self.outputs.iter().map(|output| &output.name))?;
         self.outputs.iter().try_for_each(|output| output.check(session))?;
@@ -57,7 +57,7 @@ impl SessionSpec {
             }
             if !processors.iter().any(|cpu| cpu.name == module.cpu) {
                 let known = processors.iter().map(|cpu| cpu.name.to_string()).collect();
-                return Err(missing("module", name(), "virtual processor", module.cpu.to_string(), known));
+                return Err(missing("module", name(), "virtual CPU", module.cpu.to_string(), known));
             }
         }
         Ok(())
@@ -153,7 +153,7 @@ impl ProcessorSpec {
     fn check(&self, session: &Name) -> Result<(), SpecError> {
         let range = |key, given: String, wanted: String| SpecError::Range {
             session: session.clone(),
-            what: "virtual processor",
+            what: "virtual CPU",
             name: self.name.clone(),
             key,
             given,

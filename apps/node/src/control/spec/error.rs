@@ -20,7 +20,7 @@ pub enum SpecError {
     Duplicate {
         /// Name of the session.
         session: Name,
-        /// Kind of the parts: channel, virtual processor or module.
+        /// Kind of the parts: channel, virtual CPU or module.
         what: &'static str,
         /// Name of the part.
         name: Name,
@@ -37,7 +37,7 @@ pub enum SpecError {
     },
     /// A reservation lacks its period or its slice.
     #[error(
-        "session `{session}`, virtual processor `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
+        "session `{session}`, virtual CPU `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
     )]
     IncompleteReservation {
         /// Name of the session.
@@ -50,7 +50,7 @@ pub enum SpecError {
     Range {
         /// Name of the session.
         session: Name,
-        /// Kind of the part: channel, virtual processor or module.
+        /// Kind of the part: channel, virtual CPU or module.
         what: &'static str,
         /// Name of the part.
         name: Name,

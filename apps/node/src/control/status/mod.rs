@@ -124,7 +124,7 @@ pub struct DelegatedStatus {
 /// Helper and sandbox processes that the node has started, of one role and isolation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// `module`, `compiler`, `external-compiler` (clang) or `key-agent`.
+    /// `module`, `compiler`, `external-compiler` (clang), `external-compiler-version` or `key-agent`.
     pub role: String,
     /// Mechanisms of isolation, such as `uid+namespaces+cgroup+sealed`; `seccomp` if there is only the seccomp filter
     /// that each process has.

@@ -1,4 +1,4 @@
-//! Errors of a node's start and of its reloads.
+//! Errors of a node's start, of its reloads, and of its operation.
 
 use crate::control::config::NodeConfigError;
 use crate::control::policy::PolicyError;
@@ -14,13 +14,13 @@ use weir_os::ConfineError;
 use weir_sandbox::LoadError;
 use weir_units::Escape as _;
 
-/// An error that keeps a node from starting, or a reload from changing anything.
+/// An error that keeps a node from starting, keeps a reload from changing anything, or ends a running node.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// A file of the configuration cannot be read.
+    /// A file cannot be read, or a folder of the node cannot be read, created or checked.
     #[error("{}: {source}", path.escaped())]
     Read {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -79,7 +79,7 @@ pub enum DaemonError {
     /// A table's file cannot be used.
     #[error(transparent)]
     Table(#[from] TableFileError),
-    /// A file of `[remote]` cannot be used.
+    /// The private key, the stored revocations or the node's name cannot be used.
     #[error("{}: {source}", path.escaped())]
     Trust {
         /// The file.
@@ -101,7 +101,7 @@ pub enum DaemonError {
     /// The WebAssembly engine cannot be created.
     #[error(transparent)]
     Engine(#[from] LoadError),
-    /// The ledger cannot be written.
+    /// The ledger cannot be opened, read or written, or its contents were changed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A session of the configuration cannot be created.
@@ -138,7 +138,7 @@ pub enum DaemonError {
         "the spawner process has ended ({0}); without it no module can be loaded, so the node has ended: restart it"
     )]
     Spawner(std::process::ExitStatus),
-    /// Signals cannot be received, or a thread cannot be started.
+    /// Signals cannot be received, or a thread or the spawner process cannot be started.
     #[error("{what}: {source}")]
     System {
         /// The action that failed.
@@ -154,17 +154,6 @@ pub enum DaemonError {
         /// The section of the file.
         part: &'static str,
     },
-}
-
-/// The refusal of a request. Nothing has changed.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestRefused {
-    /// The node refused the request.
-    #[error(transparent)]
-    Node(#[from] NodeError),
-    /// A reload failed.
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
 }
 
 /// Lists the problems of a configuration, one on each line, with their number at the end.

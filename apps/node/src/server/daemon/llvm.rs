@@ -29,7 +29,7 @@ struct BusyModule {
     number: u64,
     session: Name,
     owner: Option<SessionOwner>,
-    /// The virtual processor that is debited.
+    /// The virtual CPU that is debited.
     cpu: Name,
     program: Arc<LoadedModule>,
 }

@@ -74,7 +74,7 @@ pub enum SessionCommand {
     },
     /// List the sessions
     List,
-    /// Show a session: its virtual processors, channels and modules
+    /// Show a session: its virtual CPUs, channels and modules
     Show {
         /// The session
         #[arg(value_name = "NAME", value_parser = name)]
@@ -98,7 +98,7 @@ Examples:
 A table has a name on the node, and one in the manifests of the modules that read or publish it. With --read prefixes=geo
 the session's modules read the node's table geo as prefixes.
 
-By default a session has 64 MiB, one virtual processor without a reservation, and no channels.")]
+By default a session has 64 MiB, one virtual CPU without a reservation, and no channels.")]
 pub struct CreateArgs {
     /// The name of the new session
     #[arg(value_name = "NAME", value_parser = name)]
@@ -125,7 +125,7 @@ Examples:
   weir session change study --share follow=weir-key:…
   weir session change erin --read prefixes=geo6 --publish seen --remove-publish blocked
 
-If the change names an existing virtual processor, channel, output channel, offer or use, the existing one is replaced as a whole: omitted keys get their defaults.")]
+If the change names an existing virtual CPU, channel, output channel, offer or use, the existing one is replaced as a whole: omitted keys get their defaults.")]
 pub struct ChangeArgs {
     /// The session
     #[arg(value_name = "NAME", value_parser = name)]
@@ -226,7 +226,7 @@ pub struct LoadArgs {
     /// The channel whose packets the module gets
     #[arg(long, value_name = "NAME", default_value = "main", value_parser = name)]
     pub channel: Name,
-    /// The virtual processor that the module runs on
+    /// The virtual CPU that the module runs on
     #[arg(long, value_name = "NAME", default_value = "main", value_parser = name)]
     pub cpu: Name,
     /// The module's name in the session [default: the name in its manifest]

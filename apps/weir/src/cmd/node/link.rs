@@ -54,7 +54,7 @@ fn outputs<'a>(
     snapshot.sessions.iter().flat_map(outputs_of).filter(|(_, output)| output.link == link.name)
 }
 
-/// Fetches the node's state, and prints one link or the JSON document of its state.
+/// Fetches the node's state, and prints one link: as text, or as a JSON document.
 fn show_link(out: &mut impl Write, node: &NodeLocation, name: &str, json: bool) -> Result<(), Failure> {
     let snapshot = fetch_snapshot(node)?;
     let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {

@@ -17,16 +17,17 @@ use weir_netio::{
 use weir_sandbox::process_time;
 use weir_units::{Escape as _, Nanos, Timestamp};
 
-/// Timeout of a poll. It exceeds the time for which the kernel gathers packets: after a poll without packets, every packet that
-/// arrived before the poll has been delivered.
+/// Timeout of a poll. It exceeds the time for which the kernel gathers packets: after a poll without packets, every
+/// packet that arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
-/// The least number of sandboxes for which one thread copies a capture file in less time than the page faults of a mapping for
-/// each sandbox take. Several threads share the work of copying, but not that of walking through a mapping.
+/// The least number of sandboxes for which a run with one thread copies a large capture file. A copy then takes less
+/// time than the page faults of one mapping for each sandbox. A run with several threads copies for any number of
+/// sandboxes: the threads share the work of copying, but not that of reading through a mapping.
 const COPY_SANDBOXES_MIN: usize = 3;
 
-/// The least length of a file that is copied. A module can read all of the memory for the copies, so that memory must not be
-/// larger than the file, all of which it could read if it were mapped.
+/// The least length of a file that is copied. Modules can read all memory of the copies. This memory must not be larger
+/// than the file, because modules could read a mapped file in full.
 const COPY_BYTES_MIN: u64 = 64 << 20;
 
 /// Errors of opening a packet source.
@@ -46,7 +47,7 @@ pub enum PacketSourceError {
 /// The properties of a run that decide how its packets are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadMode {
-    /// A pipe is read no longer than standard output has a reader.
+    /// True if a pipe is read only while standard output has a reader.
     pub ends_with_reader: bool,
     /// The number of threads that process packets.
     pub jobs: usize,
@@ -63,7 +64,7 @@ pub fn open(
     interrupted: &Arc<AtomicBool>,
     mode: ReadMode,
 ) -> Result<PacketSource, PacketSourceError> {
-    // Without a descriptor for it, the end of the reader is noticed at the next packet.
+    // Without a duplicate of standard output, the run notices at the next packet that the reader has ended.
     let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
     let is_worthwhile = mode.jobs > 1 || mode.sandboxes >= COPY_SANDBOXES_MIN;
     let copy = is_worthwhile && !mode.keeps_packets && is_one_large_file(captures);
@@ -151,8 +152,8 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    /// Minimum processor time and wall time for processing the packets before the end, as modules may be far behind. Processor
-    /// time is counted so that a busy machine processes as many of these packets.
+    /// Minimum processor time and wall time for processing the packets before the end, as modules may be far behind.
+    /// With a minimum of processor time, a busy machine processes as many of these packets as an idle machine.
     const DRAIN: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
     /// Maximum wall time for processing the packets before the end.
     const DRAIN_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);

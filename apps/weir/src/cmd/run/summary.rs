@@ -18,7 +18,8 @@ use weir_sandbox::{BackEnd, During, Instance, LoadedModule};
 use weir_units::{Bytes, Escape as _, Nanos};
 use weir_wire::stream::TcpStreamCounters;
 
-/// Maximum number of faults described for each module; further ones are counted.
+/// Maximum number of faults in the messages about a module. The messages count further faults; the JSON document can
+/// describe more.
 const FAULTS_SHOWN: usize = 3;
 
 /// The headings of the table. The first [`COLUMNS_LEFT`] columns hold words, the others numbers.
@@ -129,7 +130,8 @@ pub struct ModuleSummary {
     time: Nanos,
     nanos_per_cycle: f64,
     ended: bool,
-    /// True for a filter that has changed and dropped no packet of those that are written or sent.
+    /// True for a module of the kind `filter` that neither changed nor dropped a packet, if the run writes or sends
+    /// packets.
     pub without_effect: bool,
     tier: Tier,
     back_end: BackEnd,
@@ -182,7 +184,7 @@ impl ModuleSummary {
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             without_effect: false,
             tier: admitted.tier(),
-            // The instances move to other code at about the same time.
+            // All instances move to LLVM's code at about the same time, so one of them stands for all.
             back_end: shards
                 .iter()
                 .map(|shard| shard.instance().back_end())
@@ -390,7 +392,7 @@ impl RunSummary {
         self.failed_files = errors.iter().filter_map(failed).collect();
     }
 
-    /// Prints the warnings to standard error, and the errors after the first, which ends the program.
+    /// Prints the warnings to standard error, and the errors after the first. The caller reports the first error.
     pub fn warn(&self) {
         let mut err = std::io::stderr().lock();
         let further = self.failed_files.iter().map(|failed| &failed.error);
@@ -575,8 +577,8 @@ fn tcp_streams(shards: &[Shard]) -> Option<TcpStreamCounters> {
     }))
 }
 
-/// Returns what a counter of TCP streams says of data that a module did not get, although the capture has them; `None` for
-/// other counters.
+/// Returns the text of a warning for a counter of captured stream data that the module did not get. Returns `None` for
+/// other counters of TCP streams.
 fn tcp_stream_loss(counter: &str) -> Option<&'static str> {
     match counter {
         "evicted" => Some("TCP streams were evicted, as their table was full"),

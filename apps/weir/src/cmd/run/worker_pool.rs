@@ -1,11 +1,12 @@
 //! The worker pool of a run: threads that read, process and collect blocks.
 //!
-//! All threads run the same loop: each takes the most urgent job. The packet source, the collector and each instance have at most one
-//! job at a time, and each instance gets the blocks in order. A single thread therefore finishes a block while it is in the
-//! cache, many threads overlap, and the results do not depend on the number of threads.
+//! All threads run the same loop: each takes the most urgent job. The packet source, the collector and each instance
+//! have at most one job at a time, and each instance gets the blocks in order. So the results do not depend on the
+//! number of threads. A single thread finishes each block while the block is in the cache. Several threads read,
+//! process and collect different blocks at the same time.
 //!
-//! Each instance has a home thread, in whose core's cache its memory is. Another thread runs it only when that thread has nothing
-//! else to do.
+//! Each instance has a home thread, so that the memory of the instance stays in the cache of one core. Another thread
+//! runs the instance only if that other thread has no more urgent job.
 
 use super::block_task::{BlockTask, InstanceOutput};
 use super::collector::{CollectError, Collector};
@@ -22,8 +23,8 @@ use weir_units::Nanos;
 /// Maximum number of blocks in flight; it bounds the memory for results that are not written yet.
 const BLOCKS_MAX: usize = 8;
 
-/// The number of blocks in flight below which one of several threads reads a file before it runs instances. The others would soon
-/// have nothing to do.
+/// The number of blocks in flight below which one of several threads reads a file before it runs instances. Otherwise
+/// the other threads would soon have nothing to do.
 const BLOCKS_URGENT: usize = 2;
 
 /// The number of blocks in flight below which a thread reads before it runs an instance of another thread.
@@ -115,8 +116,8 @@ enum Job {
 }
 
 impl WorkerPool {
-    /// Runs `jobs` threads until the source ends or fails, or until an instance has a fault in a strict run. Pending results are
-    /// collected in each case.
+    /// Runs `jobs` threads until the source ends, an error occurs, or an instance has a fault in a strict run. Pending
+    /// results are collected in each case.
     pub fn run(mut self, jobs: usize, is_strict: bool) -> (Self, Result<(), WorkerPoolError>) {
         let faulty = self.shards.iter().position(|shard| is_strict && !shard.first_faults.is_empty());
         if faulty.is_some() {
@@ -313,9 +314,15 @@ impl State {
         self.source_ended && self.tasks.is_empty() && has_parts
     }
 
-    /// Returns the most urgent job for a thread, or for any thread: collecting, which frees a block; then the thread's instance that
-    /// is furthest behind; then reading, so that instances have blocks; then an instance of another thread; then reading further
-    /// ahead.
+    /// Returns the most urgent job for a thread; `None` stands for any thread. The order is:
+    ///
+    /// 1. collecting, which frees a block
+    /// 2. reading a block, below `urgent` blocks in flight
+    /// 3. the thread's own instance that is furthest behind
+    /// 4. reading a block, below [`BLOCKS_LOW`]
+    /// 5. reading bytes of the capture ahead
+    /// 6. the instance of another thread that is furthest behind
+    /// 7. reading a block, below [`BLOCKS_MAX`]
     fn next_job(&self, thread: Option<usize>) -> Option<NextJob> {
         if self.collector.is_some() && self.tasks.front().is_some_and(|front| front.is_done()) {
             return Some(NextJob::Collect);
@@ -369,8 +376,9 @@ impl State {
         }
     }
 
-    /// Adds the task for the next part of the stop, if the output of the part before was collected and a module has more. A thread
-    /// can collect the output of an instance before another one has put the instance back.
+    /// Adds a task for the next part of the modules' stops, if a module has another part. Before that, the output of
+    /// the previous part must be collected, and all instances must be put back. A thread can collect the output of an
+    /// instance before another thread puts the instance back.
     fn continue_stop(&mut self) {
         if !self.source_ended || !self.tasks.is_empty() || self.error.is_some() || !self.has_all_shards() {
             return;

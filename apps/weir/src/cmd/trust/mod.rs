@@ -53,8 +53,8 @@ pub enum SigningError {
     #[error("{}: there is no revocation list: `weir credential revoke` creates one", .0.escaped())]
     NoList(PathBuf),
     /// The signer has no right to revoke the credential.
-    #[error("{}: the credential's root or the list's signer is {owner}, and the key is {key}: only the root and the holders who delegated a credential can revoke it. Name one of their keys with --key", file.escaped())]
-    OtherRoot {
+    #[error("{}: the key {key} has no right to revoke: the root of the credential, or the signer of the list, is {owner}. Name the key of the root, or of a holder who delegated the credential, with --key", file.escaped())]
+    NoRightToRevoke {
         /// The file of the credential or list.
         file: PathBuf,
         /// The root of the credential, or the signer of the list.
@@ -72,7 +72,8 @@ pub enum SigningError {
         /// The number of all nodes.
         total: usize,
     },
-    /// The credentials to revoke, or the list, belong to the delegations of different credentials of the signer.
+    /// The signer has delegated from several credentials of their own. The credentials to revoke, or the list, belong
+    /// to two different ones.
     #[error(
         "{}: the file belongs to another credential of yours: keep one list for each credential that you have delegated, and name another file with --list", file.escaped()
     )]
@@ -204,7 +205,7 @@ pub fn credential(out: &mut impl Write, command: &CredentialCommand) -> Result<(
                 notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
                 return Ok(());
             }
-            // An empty environment variable is not a file name.
+            // The path can come from `WEIR_CREDENTIAL`. An empty variable counts as no path.
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
             let identity = match (key, credential) {
                 (Some(key), _) => read_identity(key, passphrase_file.as_deref())?,

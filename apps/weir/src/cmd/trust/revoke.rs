@@ -96,7 +96,7 @@ fn chain_of(
         RevokeTarget::File(file) => {
             let credential = read_credential(file)?;
             let owner = *credential.claimed_root();
-            let other_root = || SigningError::OtherRoot { file: file.clone(), owner, key };
+            let other_root = || SigningError::NoRightToRevoke { file: file.clone(), owner, key };
             check_issuer(issuer, issuer_for_key(&credential, key).ok_or_else(other_root)?, file)?;
             Ok(DatedId::of_chain(credential.claimed_blocks()).collect())
         }
@@ -142,5 +142,5 @@ fn check_issuer(known: &mut Option<Issuer>, found: Issuer, file: &Path) -> Resul
     if known.affected_root() == found.affected_root() && known.signer() == found.signer() {
         return Err(SigningError::OtherOwnCredential { file: file.to_owned() });
     }
-    Err(SigningError::OtherRoot { file: file.to_owned(), owner: *found.signer(), key: *known.signer() })
+    Err(SigningError::NoRightToRevoke { file: file.to_owned(), owner: *found.signer(), key: *known.signer() })
 }
