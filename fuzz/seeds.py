@@ -435,8 +435,58 @@ def object_inputs():
     yield "image", bytes([128]) + bytes.fromhex("89ff6548030731c0c3cccccccccccccc") + bytes.fromhex("50e8eaffffff59c3")
 
 
+def tar_member(name, contents):
+    """A member as weir writes it: POSIX ustar, with fixed mode, owner and time."""
+    head = bytearray(512)
+    for at, text in [(0, name), (100, "0000644"), (108, "0000000"), (116, "0000000"), (124, f"{len(contents):011o}"),
+                     (136, "0" * 11), (148, " " * 8), (156, "0"), (257, "ustar\x0000")]:
+        head[at:at + len(text)] = text.encode()
+    head[148:156] = f"{sum(head):06o}\0 ".encode()
+    return bytes(head) + contents + bytes(-len(contents) % 512)
+
+
+# The signature of the payload {} by the key whose 32 secret bytes are all 1.
+ENVELOPE_KEY = "weir-key:rkeohxlubhyzl7ks3mwtzos5olfgocn7dwkbeg7toseadnapn5opcowp"
+ENVELOPE_SIGNATURE = "veLg0e+f4poyS3YRJakfMGqcWCOKpK/odygGjhTkwZv0V+Om/OfLlEQ57kTgEM0N02igz2ne/YdGZ1SOWajECA=="
+
+
+def envelope(payload, signatures=""):
+    encoded = base64.b64encode(payload).decode()
+    return f'{{"payload":"{encoded}","payloadType":"application/vnd.in-toto+json","signatures":[{signatures}]}}\n'.encode()
+
+
+def statement(predicate_type, predicate):
+    digest = '{"sha256":"' + "07" * 32 + '"}'
+    return ('{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":"node.o","digest":' + digest
+            + f'}}],"predicateType":"{predicate_type}","predicate":{predicate}}}').encode()
+
+
+def bundle_inputs():
+    """Bundles (first byte 0), envelopes (1) and statements (2)."""
+    digest = '{"sha256":"' + "01" * 32 + '"}'
+    inputs = ('{"module":{"name":"m 1","digest":' + digest + '},"parameters":{"ports":["53"]},"customisationType":' + digest
+              + ',"customisationInstance":' + digest + ',"tier":"proved","calls":"suspendable","backEnd":"llvm","costTable":3,'
+              '"nanosecondsPer1000Fuel":250,"target":"x86_64-unknown-linux-gnu","features":"x86-64-v3",'
+              '"isolatedAccesses":{"at":[7]},"text":' + digest + "}")
+    compilation = statement("https://slsa.dev/provenance/v1", '{"buildDefinition":{"buildType":"urn:weir:compilation:1",'
+                            f'"externalParameters":{inputs},"resolvedDependencies":[{{"name":"weir","digest":{digest}}}]}},'
+                            '"runDetails":{"builder":{"id":"urn:weir:0.1.0"}}}')
+    bounds = statement("urn:weir:bounds:1", '{"costTable":3,"tier":"proved","calls":{"weir_packet":{"constant":80,"perKib":3}},'
+                       '"stackBytes":160,"memoryBytes":65536}')
+    signed = envelope(b"{}", f'{{"keyid":"{ENVELOPE_KEY}","sig":"{ENVELOPE_SIGNATURE}"}}')
+    module = tar_member("module.wasm", b"\0asm\1\0\0\0")
+    yield "module", bytes([0]) + module + bytes(1024)
+    yield "whole", bytes([0]) + module + tar_member("node.o", b"\x7fELF") + tar_member(
+        "node.intoto.json", envelope(compilation)) + tar_member("bounds.intoto.json", envelope(bounds)) + bytes(1024)
+    yield "signed", bytes([1]) + signed
+    yield "other-program", bytes([1]) + envelope(bounds, '{"keyid":"abc","sig":"AAAA"}')
+    yield "compilation", bytes([2]) + compilation
+    yield "bounds", bytes([2]) + bounds
+
+
 def main():
     targets = {
+        "bundle": bundle_inputs(),
         "capture": capture_inputs(),
         "classify": classify_inputs(),
         "control": control_inputs(),

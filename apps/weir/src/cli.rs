@@ -8,6 +8,7 @@ use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
+use weir_verify::CpuFeatures;
 
 /// The exit statuses of all commands. The help of `weir run` says more about its own.
 const EXIT_STATUSES: &str = "\
@@ -190,14 +191,18 @@ Examples:
   weir compile rtt                               the compiler, and the sizes and counts of the machine code
   weir compile rtt --explain                     with all machine code, and the reason why each access is allowed
   weir compile rtt --explain weir_packet         with the machine code of one function
-  weir compile mine/mine.wasm -o mine.o          and keep the verified object file
+  weir compile rtt --setup                       what the module can reach, and what it cannot
+  weir compile mine/mine.wasm --object mine.o    and keep the verified object file
+  weir compile mine/mine.wasm -o mine.weir --key compiler.key
+                                                 a bundle for nodes: module, machine code, and signed records about it
+  weir compile --check mine.weir                 compile the bundle's module again, and compare
   weir compile theirs.wasm --json                as one JSON document; docs/COMPILE.md describes its fields
 
 Exit status: 0 when the module is admitted, also if it runs in Cranelift's code; 1 when it is not; 2 for wrong usage.")]
 pub struct CompileArgs {
     /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
-    #[arg(value_name = "MODULE[,KEY=VALUE]...")]
-    pub module: String,
+    #[arg(value_name = "MODULE[,KEY=VALUE]...", required_unless_present = "check")]
+    pub module: Option<String>,
     /// Show the machine code of this function, or of all, below the lines of the source, with the reason for each access. A number
     /// stands for the function with this index
     #[arg(long, value_name = "FUNCTION", num_args = 0..=1)]
@@ -205,15 +210,76 @@ pub struct CompileArgs {
     /// Admit the module by this profile: a TOML file with the limits of modules; docs/profiles has examples
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Print one JSON document
+    /// Print what the module can reach in its sandbox, and what it cannot
     #[arg(long)]
+    pub setup: bool,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "setup")]
     pub json: bool,
     /// Write the object file of clang to FILE, if its code is verified
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
+    pub object: Option<PathBuf>,
+    /// Write a bundle to FILE: the module, its machine code for nodes and for `weir run`, and a record about each
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["explain", "json", "object", "setup"])]
     pub output: Option<PathBuf>,
+    /// Sign the records of the bundle with this key
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub key: Option<PathBuf>,
+    /// File with the passphrase of an encrypted key, in its first line
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub passphrase_file: Option<PathBuf>,
+    /// Compile for processors of this level; without it, for those with the features of this machine
+    #[arg(long, value_enum, value_name = "LEVEL", requires = "output")]
+    pub target: Option<TargetArg>,
+    /// Compile the module of this bundle again and compare the object files; exits with 1 if they differ
+    #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["module", "explain", "json", "object", "output", "setup"])]
+    pub check: Option<PathBuf>,
     /// Neither use nor store compiled modules
     #[arg(long)]
     pub no_cache: bool,
+}
+
+/// A level of CPU features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TargetArg {
+    /// SSE4.2 and POPCNT: all processors of servers since 2009
+    #[value(name = "x86-64-v2")]
+    V2,
+    /// And BMI1, BMI2, LZCNT and MOVBE: since 2013. Machine code does not use AVX
+    #[value(name = "x86-64-v3")]
+    V3,
+}
+
+impl TargetArg {
+    /// Returns the level of this machine.
+    pub fn of_machine() -> Self {
+        match weir_native::cpu_features() {
+            CpuFeatures::Baseline => Self::V2,
+            CpuFeatures::BitManipulation | CpuFeatures::V3 => Self::V3,
+        }
+    }
+
+    /// Returns the features that code may use.
+    pub fn features(self) -> CpuFeatures {
+        match self {
+            Self::V2 => CpuFeatures::Baseline,
+            Self::V3 => CpuFeatures::BitManipulation,
+        }
+    }
+
+    /// Returns the level's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V2 => "x86-64-v2",
+            Self::V3 => "x86-64-v3",
+        }
+    }
+}
+
+impl std::fmt::Display for TargetArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// `weir calibrate`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use weir_admission::{
     Admitted, Assessment, CalibratedProfile, MODULE_BYTES_MAX, ModuleRefusal, ParameterSetting,
 };
+use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle, BundleError};
 use weir_units::Escape as _;
 
 /// Errors of a module named on the command line.
@@ -52,6 +53,14 @@ pub enum ModuleArgError {
     /// The file is too large for a module.
     #[error("{}: larger than {}, the most for a module", .0.escaped(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
     TooLarge(PathBuf),
+    /// The file begins like a bundle, and is none.
+    #[error("{}: {error}", path.escaped())]
+    Bundle {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: BundleError,
+    },
     /// The module is not admitted.
     #[error("{}: {refusal}", name.escaped())]
     Refused {
@@ -72,7 +81,7 @@ impl ModuleArgError {
             | Self::EmptyPart(_)
             | Self::Folder { .. } => true,
             Self::Refused { refusal, .. } => matches!(refusal, ModuleRefusal::Setting(_)),
-            Self::Read { .. } | Self::TooLarge(_) => false,
+            Self::Read { .. } | Self::TooLarge(_) | Self::Bundle { .. } => false,
         }
     }
 }
@@ -138,7 +147,7 @@ impl ModuleArg {
         ModuleArgError::Refused { name: self.name.clone(), refusal }
     }
 
-    /// Reads the module's bytes. A shipped module takes precedence over a file of the same name.
+    /// Reads the module's bytes, from a .wasm file or a bundle. A shipped module takes precedence over a file of the same name.
     pub fn bytes(&self) -> Result<Vec<u8>, ModuleArgError> {
         if let Some(shipped) = shipped::find(&self.name) {
             return Ok(shipped.wasm.to_vec());
@@ -161,9 +170,16 @@ impl ModuleArg {
             Err(error) => return Err(read_error(error)),
         };
         let mut bytes = Vec::new();
-        let bytes_read_max = MODULE_BYTES_MAX as u64 + 1;
+        let bytes_read_max = BUNDLE_BYTES_MAX as u64 + 1;
         std::io::Read::read_to_end(&mut std::io::Read::take(file, bytes_read_max), &mut bytes)
             .map_err(read_error)?;
+        if Bundle::is_bundle(&bytes) {
+            let bundle = Bundle::parse(&bytes);
+            bytes = bundle
+                .map_err(|error| ModuleArgError::Bundle { path: path.to_owned(), error })?
+                .module()
+                .to_vec();
+        }
         if bytes.len() > MODULE_BYTES_MAX {
             return Err(ModuleArgError::TooLarge(path.to_owned()));
         }

@@ -174,7 +174,7 @@ fn a_module_that_cannot_be_lowered_runs_in_cranelifts_code_and_its_instruction_i
         "{words}"
     );
     let object = folder.path().join("odd.o");
-    run(["compile", &module, "-o", object.to_str().unwrap()])
+    run(["compile", &module, "--object", object.to_str().unwrap()])
         .fails(1, &["odd.o is not written", "`RefNull`"]);
     assert!(!object.exists());
 }
@@ -208,17 +208,17 @@ fn a_module_that_is_not_admitted_is_an_error_as_for_check() {
 fn the_verified_object_file_is_written_and_comes_from_the_cache_the_next_time() {
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("lrd.o");
-    let arguments = ["--no-cache", "-o", object.to_str().unwrap()];
+    let arguments = ["--no-cache", "--object", object.to_str().unwrap()];
     let Some(document) = compiled("lrd", &arguments) else { return };
     assert_eq!(document["from_cache"], false);
     assert!(number(&document, "compiler_ns") > 0 && number(&document, "verifier_ns") > 0);
     let bytes = fs::read(&object).unwrap();
     assert_eq!(&bytes[..4], b"\x7fELF");
     assert!(bytes.len() as u64 > number(&document, "code_bytes"));
-    let ended = run(["compile", "lrd", "-o", object.to_str().unwrap()]).succeeds();
+    let ended = run(["compile", "lrd", "--object", object.to_str().unwrap()]).succeeds();
     assert!(ended.text().contains("\nWritten:  ") && ended.text().contains("lrd.o\n"), "{}", ended.text());
     assert!(run(["compile", "lrd"]).succeeds().text().contains("Compiled: from the cache"));
-    run(["compile", "lrd", "-o", "/proc/none/lrd.o"]).fails(1, &["/proc/none/lrd.o"]);
+    run(["compile", "lrd", "--object", "/proc/none/lrd.o"]).fails(1, &["/proc/none/lrd.o"]);
 }
 
 /// Adds all keys of objects.

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod back_ends;
+mod bundles;
 mod calibrate;
 mod captures;
 mod check;

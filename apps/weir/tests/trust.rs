@@ -474,11 +474,11 @@ fn a_revocation_list_takes_tokens_a_time_and_delegations() {
     succeeds(at, "credential revoke bob.credential --key alice.key --list alices");
     let list = std::fs::read_to_string(at.join("alices")).unwrap();
     assert!(list.contains(&format!("signer {alice}\nunder weir-id:")), "{list}");
-    refused(at, "credential revoke alice.credential --key alice.key --list alices", "can revoke it");
+    refused(at, "credential revoke alice.credential --key alice.key --list alices", "has no right to revoke");
     refused(
         at,
         "credential revoke bob.credential --key operator.key --list alices",
-        "Name one of their keys",
+        "Name the key of the root, or of a holder",
     );
     succeeds(at, &format!("{grant} --to {alice} --cpu 5% --out more.credential"));
     succeeds(at, &format!("delegate more.credential --key alice.key --to {bob} --out mores.credential"));

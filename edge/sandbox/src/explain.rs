@@ -149,7 +149,7 @@ impl Engine {
         let clang = self.clang().map_err(|why| WithoutMachineCode::Machine(why.clone()))?;
         let names = FunctionNames { indices, origins: module.origins(), copy_function: module.copy_function };
         *is_from_cache = true;
-        let code = MachineCode::new(&module.bytes, false, |ir| {
+        let code = MachineCode::new(&module.bytes, MachineCode::options(), |ir| {
             let object = self.object(clang, ir, true, compiler_time)?;
             *is_from_cache &= object.is_from_cache;
             Ok(object.bytes)

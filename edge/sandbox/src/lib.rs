@@ -12,6 +12,7 @@
 //! mapped read-only at fixed guest addresses. All accesses of the host to guest memory go through `guest_memory.rs`.
 
 mod back_end;
+mod compiled_object;
 mod engine;
 mod explain;
 mod load;
@@ -20,6 +21,7 @@ mod run;
 mod watchdog;
 
 pub use back_end::{BackEnd, CodeSymbol, LlvmUse};
+pub use compiled_object::{CheckedObject, CompiledObject, ObjectFailure};
 pub use engine::{
     CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
     compile_llvm_child, llvm_version_child,
@@ -47,5 +49,6 @@ pub use run::space::Area;
 pub use run::suspend::{Call, CallStep};
 pub use run::table::{TablePublisher, TableVersion};
 pub use watchdog::EXIT_STUCK;
+pub use weir_lower::IsolatedAccesses;
 pub use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve as start_processes};
 pub use weir_os::{Isolation, Launcher};

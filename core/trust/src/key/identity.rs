@@ -74,6 +74,19 @@ impl Identity {
     pub fn sign(&self, context: SignatureContext, message: &[u8]) -> Signature {
         Signature(self.key.sign(&context.signed(message)).to_bytes())
     }
+
+    /// Signs the payload of a DSSE envelope v1. The signed bytes begin with the envelope's version, so they differ from
+    /// those of [`sign`](Self::sign).
+    pub fn sign_envelope(&self, payload_type: &str, payload: &[u8]) -> Signature {
+        Signature(self.key.sign(&envelope_bytes(payload_type, payload)).to_bytes())
+    }
+}
+
+/// Returns the bytes that are signed for a DSSE envelope v1: its pre-authentication encoding (PAE).
+pub(super) fn envelope_bytes(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes
 }
 
 impl fmt::Debug for Identity {
@@ -103,6 +116,13 @@ mod tests {
             flipped.0[bit / 8] ^= 1 << (bit % 8);
             assert!(mine.public().verify(GREETING, b"hello", &flipped).is_err(), "bit {bit}");
         }
+    }
+
+    // The example of the specification, https://github.com/secure-systems-lab/dsse, protocol.md.
+    #[test]
+    fn the_bytes_of_an_envelope_are_those_of_the_specification() {
+        let bytes = envelope_bytes("http://example.com/HelloWorld", b"hello world");
+        assert_eq!(bytes, b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Public keys, and verification of signatures.
 
 use super::SignatureContext;
+use super::identity::envelope_bytes;
 use crate::base32;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::VerifyingKey;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -86,10 +89,35 @@ impl PublicKey {
         message: &[u8],
         signature: &Signature,
     ) -> Result<(), BadSignature> {
+        self.verify_bytes(&context.signed(message), signature)
+    }
+
+    /// Checks that this key made a signature of a DSSE envelope v1, as [`super::Identity::sign_envelope`] does.
+    ///
+    /// # Errors
+    /// [`BadSignature`] if the key did not make the signature, or made it for another payload or type.
+    pub fn verify_envelope(
+        &self,
+        payload_type: &str,
+        payload: &[u8],
+        signature: &Signature,
+    ) -> Result<(), BadSignature> {
+        self.verify_bytes(&envelope_bytes(payload_type, payload), signature)
+    }
+
+    fn verify_bytes(&self, bytes: &[u8], signature: &Signature) -> Result<(), BadSignature> {
         let bad = BadSignature(*self);
         let key = VerifyingKey::from_bytes(&self.0).map_err(|_| bad)?;
         let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
-        key.verify_strict(&context.signed(message), &signature).map_err(|_| bad)
+        key.verify_strict(bytes, &signature).map_err(|_| bad)
+    }
+
+    /// Returns the key as PEM (RFC 8410, SubjectPublicKeyInfo), for other programs.
+    pub fn to_pem(&self) -> String {
+        // SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING }
+        const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+        let text = STANDARD.encode([PREFIX.as_slice(), &self.0].concat());
+        format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
     }
 
     fn checksum(&self) -> [u8; CHECKSUM_BYTES] {

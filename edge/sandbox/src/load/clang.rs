@@ -18,12 +18,15 @@ use std::sync::OnceLock;
 use weir_lower::CLANG_ARGUMENTS;
 use weir_os::child;
 use weir_os::{Launcher, ProcessorBudget};
+use weir_units::Escape as _;
 
 /// The places of the compiler. The first one that exists is used.
 const PLACES: [&str; 3] = ["/usr/lib/llvm-19/bin/clang", "/usr/local/bin/clang-19", "/usr/bin/clang-19"];
 /// The places of the libraries of programs, and the dynamic linker's index of libraries.
 const LIBRARIES: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
+/// The beginnings of the names of LLVM's libraries that clang loads.
+const LLVM_LIBRARIES: [&str; 2] = ["libLLVM", "libclang-cpp"];
 /// The program's argument by which a child becomes clang.
 const ARGUMENT: &str = "compile-llvm";
 /// The program's argument by which a child becomes clang, which writes its version.
@@ -64,6 +67,22 @@ impl LlvmCompiler {
         Ok(Self { path, identity: [meta.size().cast_signed(), meta.mtime()], version: OnceLock::new() })
     }
 
+    /// Returns the files of the compiler: the program, and the libraries beside it that it loads.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let folder = self.path.parent().and_then(Path::parent).map(|own| own.join("lib"));
+        let entries = folder.and_then(|folder| fs::read_dir(folder).ok());
+        let is_library = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            LLVM_LIBRARIES.iter().any(|library| name.starts_with(library)) && name.contains(".so")
+        };
+        let libraries = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let libraries = libraries.filter(is_library).filter_map(|path| fs::canonicalize(path).ok());
+        let mut libraries: Vec<PathBuf> = libraries.collect();
+        libraries.sort();
+        libraries.dedup();
+        std::iter::once(self.path.clone()).chain(libraries).collect()
+    }
+
     /// Returns the cache key of the object that the compiler makes of a text.
     pub(crate) fn cache_key(&self, ir: &str) -> [u8; 32] {
         let mut hasher = KeyHasher::default();
@@ -95,7 +114,7 @@ impl LlvmCompiler {
     ) -> Result<Vec<u8>, CompileError> {
         let version = self.version(is_confined, limits, budget)?;
         if version != VERSION {
-            let path = self.path.display();
+            let path = self.path.escaped();
             return Err(CompileError::Module(format!(
                 "{path} is clang {version}; weir uses clang {VERSION}"
             )));
@@ -129,7 +148,7 @@ impl LlvmCompiler {
             false => ask(&self.launcher(), VERSION_ARGUMENTS, &[], limits, budget),
         }?;
         let version = stated_version(&String::from_utf8_lossy(&reply.bytes)).ok_or_else(|| {
-            let path = self.path.display();
+            let path = self.path.escaped();
             CompileError::Module(format!("{path} does not state a version: {}", first_line(&reply.stderr)))
         })?;
         Ok(self.version.get_or_init(|| version))

@@ -7,7 +7,7 @@ use crate::load::native::{HostThunk, host_thunks};
 use std::collections::BTreeSet;
 use weir_lower::{IsolatedAccesses, LinkedObject, LowerError, LowerOptions, Lowered, ObjectError};
 use weir_native::{CODE_MAX, cpu_features, verify_limits};
-use weir_verify::{Rejections, VerifiedCode};
+use weir_verify::{CpuFeatures, Rejections, VerifiedCode, VerifyLimits};
 
 /// The machine code of a module, with the verifier's verdict.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ pub(crate) enum MachineCodeError {
 }
 
 impl MachineCode {
+    /// Returns the options of a lowering for this machine.
+    pub(crate) fn options() -> LowerOptions {
+        LowerOptions { features: cpu_features(), ..LowerOptions::default() }
+    }
+
     /// Makes the machine code of a rewritten module. `compile` makes an object file of the text of an LLVM module; it is called
     /// up to three times.
     ///
@@ -44,17 +49,14 @@ impl MachineCode {
     /// The module cannot be lowered, errors of `compile`, or its object file cannot be used.
     pub(crate) fn new(
         bytes: &[u8],
-        plain_addresses: bool,
+        mut options: LowerOptions,
         mut compile: impl FnMut(&str) -> Result<Vec<u8>, CompileError>,
     ) -> Result<Self, MachineCodeError> {
-        let mut options =
-            LowerOptions { features: cpu_features(), plain_addresses, ..LowerOptions::default() };
         loop {
             let lowered = weir_lower::lower_with(bytes, &options)?;
             let thunks = host_thunks(&lowered).map_err(MachineCodeError::Host)?;
             let object = compile(&lowered.ir)?;
-            let LinkedObject { image, functions } = weir_lower::link(&object, &lowered, CODE_MAX)?;
-            let verdict = weir_verify::verify(image, &verify_limits(thunks.len()));
+            let (functions, verdict) = verified(&lowered, &thunks, options.features, &object)?;
             let next = match &verdict {
                 Ok(_) => None,
                 Err(rejections) => to_isolate(rejections, &object, &options.isolated),
@@ -68,6 +70,46 @@ impl MachineCode {
             }
         }
     }
+
+    /// Verifies the code of an object file that is said to be of this rewritten module, lowered with these options. Returns the
+    /// text of the LLVM module, and the verdict.
+    ///
+    /// # Errors
+    /// The module cannot be lowered.
+    pub(crate) fn of_object(
+        bytes: &[u8],
+        options: &LowerOptions,
+        object: &[u8],
+    ) -> Result<(String, Result<VerifiedCode, ForeignObjectError>), MachineCodeError> {
+        let lowered = weir_lower::lower_with(bytes, options)?;
+        let thunks = host_thunks(&lowered).map_err(MachineCodeError::Host)?;
+        let verdict = match verified(&lowered, &thunks, options.features, object) {
+            Err(error) => Err(error.into()),
+            Ok((_, verdict)) => verdict.map_err(Into::into),
+        };
+        Ok((lowered.ir, verdict))
+    }
+}
+
+/// The reason why an object file of others is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ForeignObjectError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error("the verifier rejects the code: {0}")]
+    Rejected(#[from] Rejections),
+}
+
+/// Links an object file and verifies its code. Returns the index in the code of each function, and the verdict.
+fn verified(
+    lowered: &Lowered,
+    thunks: &[HostThunk],
+    features: CpuFeatures,
+    object: &[u8],
+) -> Result<(Vec<u32>, Result<VerifiedCode, Rejections>), ObjectError> {
+    let LinkedObject { image, functions } = weir_lower::link(object, lowered, CODE_MAX)?;
+    let limits = VerifyLimits { features, ..verify_limits(thunks.len()) };
+    Ok((functions, weir_verify::verify(image, &limits)))
 }
 
 /// Returns the accesses to isolate after rejections: first those that are rejected, then all. `None` if that does not help.
@@ -117,10 +159,14 @@ mod tests {
             let admitted = Admitted::admit(wasm, &[]).unwrap();
             let rewritten = engine.rewritten_suspendable(&admitted).unwrap();
             let mut compilations = 0;
-            let code = MachineCode::new(&rewritten, true, |ir| {
-                compilations += 1;
-                clang.compile(ir, false, CompileLimits::default(), &mut Nanos(0))
-            })
+            let code = MachineCode::new(
+                &rewritten,
+                LowerOptions { plain_addresses: true, ..MachineCode::options() },
+                |ir| {
+                    compilations += 1;
+                    clang.compile(ir, false, CompileLimits::default(), &mut Nanos(0))
+                },
+            )
             .unwrap();
             assert!(code.verdict.is_ok(), "{name}: {:?}", code.verdict);
             assert!(compilations <= 3, "{name}: {compilations}");
@@ -147,7 +193,7 @@ mod tests {
         let gs = object[at..].iter().position(|byte| *byte == 0x65).unwrap();
         object[at + gs] = 0x90;
         let mut compilations = 0;
-        let code = MachineCode::new(rewritten, false, |_| {
+        let code = MachineCode::new(rewritten, MachineCode::options(), |_| {
             compilations += 1;
             Ok(object.clone())
         })

@@ -88,7 +88,7 @@ impl NativeModule {
     ) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
         let MachineCode { lowered, thunks, object, functions: indices, verdict, .. } =
-            MachineCode::new(bytes, false, compile).map_err(|error| match error {
+            MachineCode::new(bytes, MachineCode::options(), compile).map_err(|error| match error {
                 MachineCodeError::Compile(error) => error,
                 error => failed(&error),
             })?;

@@ -1,5 +1,6 @@
 //! `weir compile`: compiles a module with LLVM, verifies the machine code, and explains it.
 
+mod bundle;
 mod charges;
 mod facts;
 mod flow;
@@ -7,6 +8,8 @@ mod json;
 mod listing;
 mod loops;
 mod reason;
+mod recompile;
+mod setup;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -46,19 +49,30 @@ pub enum CompileCommandError {
     /// There is no verified object file.
     #[error("{} is not written: {reason}", path.escaped())]
     NoObject {
-        /// The file of `--output`.
+        /// The file of `--output` or `--object`.
         path: PathBuf,
         /// The reason.
         reason: String,
     },
-    /// The object file cannot be written.
+    /// The bundle or object file cannot be written.
     #[error("{}: {source}", path.escaped())]
     Write {
-        /// The file of `--output`.
+        /// The file of `--output` or `--object`.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
+    /// A bundle, or a file of the compiler, cannot be read.
+    #[error("{}: {source}", path.escaped())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The bundle or its record cannot be used, or cannot be made.
+    #[error("{0}")]
+    Record(String),
 }
 
 impl CompileCommandError {
@@ -77,18 +91,28 @@ fn similar_names(similar: &[String]) -> String {
 /// Compiles a module with LLVM, and prints a summary or an explanation of the machine code. A module that cannot run in such
 /// code is no error: the output states the reason.
 pub fn compile(out: &mut impl Write, args: &CompileArgs) -> Result<(), Failure> {
-    let spec = ModuleArg::parse(&args.module)?;
-    let profile = calibrated_profile(args.profile.as_deref())?;
-    let admitted = spec.admit(&profile)?;
-    let failed = |error| CompileCommandError::Load { name: spec.name.clone(), error };
+    let name = args.module.as_deref().unwrap_or_default();
     let options = EngineOptions {
         compile_in_child: Some(CompileLimits::default()),
         llvm: LlvmUse::AtLoad,
         ..EngineOptions::default()
     };
     // Without a cache the module is compiled each time.
-    let cache = if args.no_cache { None } else { Cache::of_user().ok() };
-    let engine = Engine::new(options, cache).map_err(failed)?;
+    // A record states what the compiler has made now, so it never rests on a file in the user's cache.
+    let is_record = args.output.is_some() || args.check.is_some();
+    let cache = if args.no_cache || is_record { None } else { Cache::of_user().ok() };
+    let engine = Engine::new(options, cache)
+        .map_err(|error| CompileCommandError::Load { name: name.to_owned(), error })?;
+    if let Some(path) = &args.check {
+        return recompile::check_bundle(out, args, path, &engine);
+    }
+    let spec = ModuleArg::parse(name)?;
+    if let Some(path) = &args.output {
+        return bundle::write_bundle(out, args, &spec, path, &engine);
+    }
+    let profile = calibrated_profile(args.profile.as_deref())?;
+    let admitted = spec.admit(&profile)?;
+    let failed = |error| CompileCommandError::Load { name: spec.name.clone(), error };
     let explanation = engine.explain_llvm(&admitted).map_err(failed)?;
     let lines = Lines::new(admitted.module());
     let facts = CompiledModuleFacts::new(&admitted, &explanation, &lines);
@@ -97,7 +121,7 @@ pub fn compile(out: &mut impl Write, args: &CompileArgs) -> Result<(), Failure> 
         Some(None) => Some(FunctionFilter::all()),
         Some(Some(name)) => Some(facts.find(name)?),
     };
-    if let Some(path) = &args.output {
+    if let Some(path) = &args.object {
         let object = facts
             .verified_object()
             .map_err(|reason| CompileCommandError::NoObject { path: path.clone(), reason })?;
@@ -109,7 +133,10 @@ pub fn compile(out: &mut impl Write, args: &CompileArgs) -> Result<(), Failure> 
         return Ok(());
     }
     let paint = Paint::for_stdout();
-    summary::print(out, &facts, args.output.as_deref(), paint)?;
+    summary::print(out, &facts, args.object.as_deref(), paint)?;
+    if args.setup {
+        setup::print(out, &facts, paint)?;
+    }
     if let Some(filter) = &filter {
         listing::print(out, &facts, filter, &Sources::locate(&spec), paint)?;
     }
