@@ -8,6 +8,7 @@ use crate::toolchain::{has_c, options};
 use oracle::exact::{Tally, run};
 use oracle::space::Shown;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_author::{BuildOptions, OptLevel, build};
 use weir_sandbox::{CheckMode, Engine};
 
@@ -64,32 +65,48 @@ fn real_modules_keep_their_bounds_at_every_optimisation_level() {
     let control = CheckMode::Exact(PLENTY);
     let engine =
         Engine::new(weir_sandbox::EngineOptions { check_mode: control, ..Default::default() }, None).unwrap();
-    let (shown, mut tally) = (Shown::new(), Tally::default());
     let is_source = |path: &PathBuf| {
         path.extension().is_some_and(|ending| ending == "c" || ending == "h" || ending == "toml")
     };
-    let mut modules = 0;
+    let mut sources_of: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for folder in files(&root().join("guest/modules")).iter().filter(|path| path.is_dir()) {
         let sources: Vec<PathBuf> = files(folder).into_iter().filter(is_source).collect();
-        let name = folder.file_name().unwrap().to_string_lossy();
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         // hog is written in AssemblyScript, and has one level.
         if !sources.iter().any(|path| path.extension().is_some_and(|ending| ending == "c")) {
             assert_eq!(name, "hog");
             continue;
         }
-        at_every_level(&name, &sources, &engine, &shown, &mut tally);
-        modules += 1;
+        sources_of.push((name, sources));
     }
     let manifest = std::fs::read_to_string(root().join("lab/corpus/weir.toml")).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     for source in files(&root().join("lab/corpus/c")) {
         let name = source.file_stem().unwrap().to_string_lossy().replace('_', "-");
-        let named = scratch.path().join("weir.toml");
+        let folder = scratch.path().join(&name);
+        std::fs::create_dir(&folder).unwrap();
+        let named = folder.join("weir.toml");
         std::fs::write(&named, manifest.replace("{{name}}", &name)).unwrap();
-        at_every_level(&name, &[source, named], &engine, &shown, &mut tally);
-        modules += 1;
+        sources_of.push((name, vec![source, named]));
     }
-    println!("{modules} sources at {} levels: {tally:?}", OptLevel::ALL.len());
-    assert!(modules >= 20 && tally.modules as u64 >= modules * 5 * SEEDS * 9 / 10, "{modules}: {tally:?}");
-    assert!(tally.bounded > tally.calls / 2 && tally.tight > 0, "{tally:?}");
+    // Each core takes the next sources.
+    let next = AtomicUsize::new(0);
+    let run_some = || {
+        let (shown, mut tally) = (Shown::new(), Tally::default());
+        while let Some((name, sources)) = sources_of.get(next.fetch_add(1, Ordering::Relaxed)) {
+            at_every_level(name, sources, &engine, &shown, &mut tally);
+        }
+        tally
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let tallies: Vec<Tally> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run_some)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let sum = |field: fn(&Tally) -> usize| tallies.iter().map(field).sum::<usize>() as u64;
+    let modules = sources_of.len() as u64;
+    println!("{modules} sources at {} levels: {tallies:?}", OptLevel::ALL.len());
+    assert!(modules >= 20 && sum(|tally| tally.modules) >= modules * 5 * SEEDS * 9 / 10, "{tallies:?}");
+    assert!(sum(|tally| tally.bounded) > sum(|tally| tally.calls) / 2, "{tallies:?}");
+    assert!(sum(|tally| tally.tight) > 0, "{tallies:?}");
 }

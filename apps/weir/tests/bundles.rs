@@ -79,6 +79,38 @@ fn a_bundle_has_the_module_its_code_and_signed_records_that_agree() {
     run(["check", &path]).succeeds();
 }
 
+/// Verifies an envelope with securesystemslib, the library of in-toto and TUF, and prints its payload.
+const VERIFY: &str = r#"
+import json, sys
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import SSlibKey
+envelope = Envelope.from_dict(json.load(open(sys.argv[1])))
+key = SSlibKey.from_crypto(load_pem_public_key(open(sys.argv[2], "rb").read()), keyid=sys.argv[3])
+envelope.verify([key], 1)
+print(envelope.payload.decode())
+"#;
+
+#[test]
+fn other_programs_read_and_verify_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((path, public)) = signed_bundle(folder.path(), "lrd") else { return };
+    let python = |arguments: &[&str]| Command::new("python3").arg("-c").args(arguments).output();
+    if !python(&["import securesystemslib, cryptography"]).is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: python3 has no securesystemslib (pip install 'securesystemslib[crypto]')");
+        return;
+    }
+    let (pem, record) = (at(folder.path(), "key.pem"), at(folder.path(), "record.json"));
+    fs::write(&pem, run(["key", "show", "--pem", &at(folder.path(), "compiler.key")]).succeeds().text())
+        .unwrap();
+    let bundle = read(&path);
+    fs::write(&record, bundle.get(Member::NodeRecord).unwrap()).unwrap();
+    let output = python(&[VERIFY, &record, &pem, &public]).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (_, statement) = record::<Compilation>(&bundle, Member::NodeRecord);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), statement.to_json());
+}
+
 #[test]
 fn the_same_inputs_give_the_same_bytes_in_any_folder() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

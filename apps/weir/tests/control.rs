@@ -142,6 +142,12 @@ fn a_module_file_is_sent_with_the_request() {
     ended.succeeds();
     assert_eq!(requests[0].0["load"]["module"]["module"], "theirs.wasm");
     assert_eq!(requests[0].1, b"\0asm\n{}");
+    // Of a bundle, the module is sent.
+    let bundle = folder.path().join("theirs.weir");
+    fs::write(&bundle, weir_compilation::bundle::Bundle::new(b"\0asm\n{}".to_vec()).to_bytes()).unwrap();
+    let (ended, requests) = FakeNode::new(&[DONE]).run(&["load", "alice", bundle.to_str().unwrap()]);
+    ended.succeeds();
+    assert_eq!(requests[0].1, b"\0asm\n{}");
     // Errors in local files are found before the node is asked.
     run(["load", "alice", "no-such", "--socket", "/nowhere"]).fails(2, &["there is no module `no-such`"]);
     run(["load", "alice", "./no-such.wasm", "--socket", "/nowhere"]).fails(1, &["no-such.wasm"]);

@@ -33,6 +33,9 @@ pub enum KeyCommand {
         /// The file of the key pair
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print the key as PEM (RFC 8410), for programs that verify compilation records
+        #[arg(long)]
+        pem: bool,
     },
 }
 

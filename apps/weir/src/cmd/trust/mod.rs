@@ -125,7 +125,8 @@ pub fn key(out: &mut impl Write, command: &KeyCommand) -> Result<(), Failure> {
             }
             writeln!(out, "{}", identity.public())?;
         }
-        KeyCommand::Show { file } => writeln!(out, "{}", read_key_file(file)?.public())?,
+        KeyCommand::Show { file, pem: false } => writeln!(out, "{}", read_key_file(file)?.public())?,
+        KeyCommand::Show { file, pem: true } => write!(out, "{}", read_key_file(file)?.public().to_pem())?,
     }
     Ok(())
 }
