@@ -556,3 +556,53 @@ fn all_shipped_modules_run_in_verified_code() {
     }
     assert!(modules > 20, "{modules}");
 }
+
+/// The memory of this process, with its page tables, in KiB.
+fn memory_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    field("RssAnon:") + field("VmPTE:")
+}
+
+#[test]
+#[ignore = "started by further_instances_take_little_more_memory_in_verified_code"]
+fn instances_are_made_in_the_code_of_each_back_end() {
+    const INSTANCES: usize = 200;
+    let Some(engines) = engines(CheckMode::Admitted) else { return };
+    let kib = engines.map(|engine| {
+        let module = load(&engine, COUNTER);
+        let run = || {
+            let mut instance = Instance::start(&engine, &module).unwrap();
+            Packets::new().map(&mut instance);
+            instance.run(BatchInput { mask: 0b1, ..all() });
+            instance
+        };
+        let first = run();
+        let before = memory_kib();
+        let instances: Vec<Instance> = (0..INSTANCES).map(|_| run()).collect();
+        let taken = memory_kib() - before;
+        drop((first, instances));
+        taken
+    });
+    println!("KiB for {INSTANCES} instances: {kib:?}");
+}
+
+/// The tests of one process share its memory, so the measurement has a process of its own.
+#[test]
+fn further_instances_take_little_more_memory_in_verified_code() {
+    if engines(CheckMode::Admitted).is_none() {
+        return;
+    }
+    let child = "native::instances_are_made_in_the_code_of_each_back_end";
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--ignored", "--exact", "--nocapture", child]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let list = text.split_once("instances: [").unwrap().1.split_once(']').unwrap().0;
+    let kib: Vec<usize> = list.split(", ").map(|number| number.parse().unwrap()).collect();
+    println!("KiB for 200 instances in the code of Cranelift and of LLVM: {kib:?}");
+    assert!(kib[1] <= kib[0] + 200 * 64, "{kib:?}");
+}
