@@ -100,12 +100,12 @@ fn other_programs_read_and_verify_a_record() {
         println!("SKIPPED: python3 has no securesystemslib (pip install 'securesystemslib[crypto]')");
         return;
     }
-    let (pem, record) = (at(folder.path(), "key.pem"), at(folder.path(), "record.json"));
+    let (pem, file) = (at(folder.path(), "key.pem"), at(folder.path(), "record.json"));
     fs::write(&pem, run(["key", "show", "--pem", &at(folder.path(), "compiler.key")]).succeeds().text())
         .unwrap();
     let bundle = read(&path);
-    fs::write(&record, bundle.get(Member::NodeRecord).unwrap()).unwrap();
-    let output = python(&[VERIFY, &record, &pem, &public]).unwrap();
+    fs::write(&file, bundle.get(Member::NodeRecord).unwrap()).unwrap();
+    let output = python(&[VERIFY, &file, &pem, &public]).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (_, statement) = record::<Compilation>(&bundle, Member::NodeRecord);
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), statement.to_json());

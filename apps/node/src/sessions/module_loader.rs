@@ -254,6 +254,9 @@ impl ModuleLoader {
             let why = sandbox.faults(0).into_iter().next();
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
+        if let Some(program) = program.as_ref().filter(|_| self.engine.why_not_llvm().is_none()) {
+            log_why_not_llvm(&session.name, &name, program);
+        }
         let (spec, profile) = (spec.clone(), session.profile.clone());
         let digest = ModuleHash::of_bytes(admitted.bytes());
         Ok(StartedModule {
@@ -269,5 +272,13 @@ impl ModuleLoader {
             table_binding,
             profile,
         })
+    }
+}
+
+/// Logs the reason why a module stays in Cranelift's code, if it is known to stay there.
+pub(crate) fn log_why_not_llvm(session: &Name, module: &Name, program: &LoadedModule) {
+    if let (false, Some(why)) = (program.waits_for_llvm(), program.why_not_llvm()) {
+        let what = format_args!("session `{session}`, module `{module}` stays in Cranelift's code: {why}");
+        crate::log::session(session).module(module).info(&what);
     }
 }

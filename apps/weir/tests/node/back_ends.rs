@@ -9,10 +9,15 @@ use std::time::SystemTime;
 /// A module that takes long for each packet, and emits the number of packets so far. `unique` is a number in its code, by which
 /// the cache of compiled code knows no earlier one.
 fn busy(unique: u128) -> Vec<u8> {
+    busy_with(unique, "busy", "")
+}
+
+/// A module as [`busy`], with these instructions before the others.
+fn busy_with(unique: u128, name: &str, first: &str) -> Vec<u8> {
     let unique = unique % (1 << 62);
     let body = format!(
         r#"(global $packets (mut i64) (i64.const 0))
-        (func (export "weir_packet") (param $d i32) (result i32) (local $left i32)
+        (func (export "weir_packet") (param $d i32) (result i32) (local $left i32) {first}
             (local.set $left (i32.const 100000))
             (loop $next
                 (i32.store (i32.const 128) (i32.add (i32.load (i32.const 128)) (local.get $left)))
@@ -23,7 +28,7 @@ fn busy(unique: u128) -> Vec<u8> {
             (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
             (i32.const 0))"#
     );
-    assemble(&text(&body), Some(MANIFEST.replace("NAME", "busy").as_bytes()))
+    assemble(&text(&body), Some(MANIFEST.replace("NAME", name).as_bytes()))
 }
 
 #[test]
@@ -70,6 +75,37 @@ fn a_busy_module_moves_to_verified_code_of_llvm_and_loses_nothing() {
     testbed.send(&vec![udp(1, b"x"); 500]);
     testbed.until("its packets are processed", |testbed| testbed.count("apart", "busy", "records") == 500);
     assert_eq!(testbed.count("apart", "busy", "faults"), 0);
+    assert!(testbed.stop().success());
+}
+
+#[test]
+fn the_log_says_once_why_a_module_stays_in_cranelifts_code() {
+    if !is_inside("back_ends::the_log_says_once_why_a_module_stays_in_cranelifts_code") {
+        return;
+    }
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let mut testbed = Testbed::new(
+        "[[session]]\nname = \"here\"\ncpu = [{ period = \"20ms\", slice = \"4ms\", borrow = true }]\n\
+         channel = [{ interface = \"b\", filter = \"udp\", queue = 2000 }]\n",
+    );
+    // The lowering does not support this instruction.
+    let odd = busy_with(1, "odd", "(drop (ref.is_null (ref.null func)))");
+    let loaded = testbed.load("here", json!({"module": "odd.wasm"}), &odd);
+    assert!(loaded["done"].is_object(), "{loaded}");
+    let refusals = |testbed: &Testbed| {
+        let log = testbed.log();
+        log.lines().filter(|line| line.contains("odd") && line.contains("stays in Cranelift's code")).count()
+    };
+    testbed.send(&vec![udp(1, b"x"); 500]);
+    testbed.until("its packets are processed", |testbed| testbed.count("here", "odd", "records") == 500);
+    assert_eq!(testbed.part("here", "modules", "odd")["back_end"], "Cranelift");
+    // The search for busy modules has gone round again.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(refusals(&testbed), 1, "{}", testbed.log());
+    assert!(testbed.log().contains("`RefNull`"), "{}", testbed.log());
     assert!(testbed.stop().success());
 }
 

@@ -5,6 +5,7 @@ use super::Daemon;
 use crate::control::authority::SessionOwner;
 use crate::server::compile_queue;
 use crate::sessions::cpu_debit::debit_cpu_time;
+use crate::sessions::module_loader::log_why_not_llvm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ struct BusyModule {
     /// The number of the module on the node.
     number: u64,
     session: Name,
+    name: Name,
     owner: Option<SessionOwner>,
     /// The virtual CPU that is debited.
     cpu: Name,
@@ -61,17 +63,18 @@ impl Daemon {
         let modules = node
             .sessions
             .iter()
-            .flat_map(|(name, session)| session.modules.values().map(move |module| (name, session, module)));
-        let busy = modules.filter_map(|(name, session, module)| {
+            .flat_map(|(of, session)| session.modules.iter().map(move |module| (of, session, module)));
+        let busy = modules.filter_map(|(of, session, (name, module))| {
             let program = module.program.as_ref().filter(|program| program.waits_for_llvm())?;
             let used = module.counters.used.load(Ordering::Relaxed);
             let is_due = used >= BUSY_MIN.0 && !attempts.contains_key(&module.number);
-            is_due.then_some((used, name, session, module, program))
+            is_due.then_some((used, (of, session), (name, module), program))
         });
-        let (_, name, session, module, program) = busy.max_by_key(|(used, ..)| *used)?;
+        let (_, (of, session), (name, module), program) = busy.max_by_key(|(used, ..)| *used)?;
         Some(BusyModule {
             number: module.number,
-            session: name.clone(),
+            session: of.clone(),
+            name: name.clone(),
             owner: session.owner.clone(),
             cpu: module.spec.cpu.clone(),
             program: Arc::clone(program),
@@ -90,6 +93,8 @@ impl Daemon {
         });
         let used = permit.used();
         drop(permit);
+        // Once for each module, because a failed compilation is not repeated.
+        log_why_not_llvm(&module.session, &module.name, &module.program);
         self.node.lock().charge(&module.session, Some(&module.cpu), used);
     }
 }
