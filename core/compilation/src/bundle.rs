@@ -303,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is written again as it was: no two files are the same bundle.
+        /// Every bundle that is read is written again as it was: a bundle has one form.
         #[test]
         fn any_bytes_are_refused_or_the_only_form_of_their_bundle(
             edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

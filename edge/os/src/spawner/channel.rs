@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(SpawnRequest::read(&asked.write(7)[..cut]).1, None, "{cut}");
         }
         assert_eq!(SpawnRequest::read(&[asked.write(7), vec![0]].concat()), (7, None));
-        for role in [4, 255] {
+        for role in [u8::try_from(ProcessRole::ALL.len()).unwrap(), 255] {
             let mut bytes = asked.write(7);
             bytes[8] = role;
             assert_eq!(SpawnRequest::read(&bytes), (7, None), "{role}");

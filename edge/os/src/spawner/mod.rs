@@ -461,8 +461,9 @@ mod tests {
                 (Some(role), Some(role))
             );
         }
+        let none = u8::try_from(ProcessRole::ALL.len()).unwrap();
         assert_eq!(
-            (ProcessRole::from_code(4), ProcessRole::from_argument(OsStr::new("/bin/sh"))),
+            (ProcessRole::from_code(none), ProcessRole::from_argument(OsStr::new("/bin/sh"))),
             (None, None)
         );
     }
