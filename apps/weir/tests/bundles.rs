@@ -5,10 +5,10 @@ use crate::run::{root, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use weir_compilation::FileDigest;
 use weir_compilation::bundle::{Bundle, Member};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::statement::{Bounds, Compilation, Predicate, Statement};
+use weir_trust::digest::Sha256Digest;
 use weir_trust::key::Identity;
 
 /// Returns the path of a file in a folder, as text.
@@ -53,9 +53,9 @@ fn a_bundle_has_the_module_its_code_and_signed_records_that_agree() {
         assert_eq!(&object[..4], b"\x7fELF");
         let (envelope, statement) = record::<Compilation>(&bundle, member);
         assert_eq!(envelope.signers().unwrap()[0].to_string(), public);
-        assert_eq!(statement.object, FileDigest::of(object));
+        assert_eq!(statement.object, Sha256Digest::of(object));
         let inputs = statement.predicate.inputs();
-        assert_eq!(inputs.module.digest.sha256, FileDigest::of(&module));
+        assert_eq!(inputs.module.digest.sha256, Sha256Digest::of(&module));
         assert_eq!((inputs.tier.as_str(), inputs.back_end.as_str()), ("proved", "llvm"));
         let files: Vec<&str> =
             statement.predicate.dependencies().iter().map(|file| file.name.as_str()).collect();
@@ -133,12 +133,12 @@ fn the_same_inputs_give_the_same_bytes_in_any_folder() {
 }
 
 /// Replaces the statement of a record, and signs it anew: what a compiler that lies would write.
-fn resigned(bundle: &mut Bundle, key: &Identity, change: impl Fn(&str) -> String) {
-    let envelope = Envelope::parse(bundle.get(Member::NodeRecord).unwrap()).unwrap();
+fn resigned(bundle: &mut Bundle, member: Member, key: &Identity, change: impl Fn(&str) -> String) {
+    let envelope = Envelope::parse(bundle.get(member).unwrap()).unwrap();
     let text = change(std::str::from_utf8(envelope.payload()).unwrap());
     let mut envelope = Envelope::new(text.into_bytes());
     envelope.sign(key);
-    bundle.set(Member::NodeRecord, envelope.to_json().into_bytes());
+    bundle.set(member, envelope.to_json().into_bytes());
 }
 
 #[test]
@@ -155,10 +155,11 @@ fn a_changed_bundle_is_refused_with_what_is_wrong() {
             run(["compile", "--check", &changed]).fails(1, &["changed.weir", "is not what weir makes"]);
         assert!(ended.text().contains(says), "`{says}` is not in:\n{}", ended.text());
     };
-    // A return becomes a system call: the verifier names the rule and the place.
+    // An access loses the base of the module's memory: the verifier names the rule and the place.
     let with_byte = |bundle: &mut Bundle, from: &[u8], to: &[u8]| {
         let mut object = bundle.get(Member::NodeObject).unwrap().to_vec();
-        let place = object.windows(from.len()).position(|window| window == from).unwrap();
+        // The code is behind the header of the file.
+        let place = 64 + object[64..].windows(from.len()).position(|window| window == from).unwrap();
         object[place..place + to.len()].copy_from_slice(to);
         bundle.set(Member::NodeObject, object);
     };
@@ -187,15 +188,40 @@ fn a_changed_bundle_is_refused_with_what_is_wrong() {
     );
     refused(&|bundle| bundle.set(Member::NodeRecord, b"{}".to_vec()), "no DSSE envelope");
     let key = Identity::from_seed(&[9; 32]);
-    refused(&|bundle| resigned(bundle, &key, |text| text.replace("\"proved\"", "\"metered\"")), "`tier`");
     refused(
-        &|bundle| resigned(bundle, &key, |text| text.replace("v3", "v9").replace("v2", "v9")),
+        &|bundle| {
+            resigned(bundle, Member::NodeRecord, &key, |text| text.replace("\"proved\"", "\"metered\""))
+        },
+        "`tier`",
+    );
+    refused(
+        &|bundle| {
+            resigned(bundle, Member::NodeRecord, &key, |text| text.replace("v3", "v9").replace("v2", "v9"))
+        },
         "CPU features",
     );
     refused(
-        &|bundle| resigned(bundle, &key, |text| text.replacen("\"sha256\":\"", "\"sha256\":\"0", 1)),
-        "64 lower-case",
+        &|bundle| {
+            resigned(bundle, Member::NodeRecord, &key, |text| {
+                text.replacen("\"sha256\":\"", "\"sha256\":\"0", 1)
+            })
+        },
+        "64 hexadecimal",
     );
+    // Numbers that no calibration has, and bounds that are too low.
+    for number in ["0", "18446744073709551615"] {
+        let changed = format!("\"nanosecondsPer1000Fuel\":{number}");
+        let change = |text: &str| {
+            let (head, rest) = text.split_once("\"nanosecondsPer1000Fuel\":").unwrap();
+            format!("{head}{changed}{}", &rest[rest.find(',').unwrap()..])
+        };
+        refused(&|bundle| resigned(bundle, Member::NodeRecord, &key, change), "node.o: ");
+    }
+    let lower = |text: &str| text.replacen("\"constant\":", "\"constant\":1", 1);
+    refused(&|bundle| resigned(bundle, Member::Bounds, &key, lower), "the record states `calls`");
+    let other =
+        |bundle: &mut Bundle| bundle.set(Member::Bounds, bundle.get(Member::RunRecord).unwrap().to_vec());
+    refused(&other, "predicate type");
     // A signature by one key over the record of another.
     refused(
         &|bundle| {

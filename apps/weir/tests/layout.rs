@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/ledger", &["core/admission", "core/units"]),
     ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
-    ("core/compilation", &["core/trust", "core/units"]),
+    ("core/compilation", &["core/trust"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/os", &["core/units"]),

@@ -22,8 +22,5 @@
 #![forbid(unsafe_code)]
 
 pub mod bundle;
-mod digest;
 pub mod envelope;
 pub mod statement;
-
-pub use digest::{FileDigest, FileDigestError, FileHasher};

@@ -8,11 +8,11 @@
 //!
 //! The text is determined by the values: no time, no host and no path is in it.
 
-use crate::FileDigest;
 use crate::envelope::ENVELOPE_BYTES_MAX;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weir_trust::digest::Sha256Digest;
 
 /// The type of all statements.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
@@ -31,7 +31,7 @@ pub struct Statement<P> {
     /// The name of the object file.
     pub name: String,
     /// The digest of the object file.
-    pub object: FileDigest,
+    pub object: Sha256Digest,
     /// The statement's content.
     pub predicate: P,
 }
@@ -103,12 +103,27 @@ pub struct ResourceDescriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sha256 {
     /// The SHA-256 digest.
-    pub sha256: FileDigest,
+    #[serde(with = "digest_text")]
+    pub sha256: Sha256Digest,
+}
+
+/// Digests as JSON strings.
+mod digest_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use weir_trust::digest::Sha256Digest;
+
+    pub(super) fn serialize<S: Serializer>(digest: &Sha256Digest, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(digest)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Sha256Digest, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 impl ResourceDescriptor {
     /// Returns the descriptor of a file.
-    pub fn new(name: impl Into<String>, digest: FileDigest) -> Self {
+    pub fn new(name: impl Into<String>, digest: Sha256Digest) -> Self {
         Self { name: name.into(), digest: Sha256 { sha256: digest } }
     }
 }
@@ -328,8 +343,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn digest(number: u8) -> FileDigest {
-        FileDigest([number; 32])
+    fn digest(number: u8) -> Sha256Digest {
+        Sha256Digest([number; 32])
     }
 
     fn compilation() -> Statement<Compilation> {
@@ -405,7 +420,7 @@ mod tests {
         assert!(parse(&good.replacen(subject, &format!("{subject},{subject}"), 1)).contains("2 subjects"));
         assert!(parse(&good.replacen(subject, "", 1)).contains("0 subjects"));
         assert!(parse(&good.replacen("sha256", "sha512", 1)).contains("sha256"));
-        assert!(parse(&good.replacen("0707", "07", 1)).contains("64 lower-case"));
+        assert!(parse(&good.replacen("0707", "07", 1)).contains("64 hexadecimal"));
         assert!(parse(&good.replacen(r#""tier":"#, r#""tier":"proved","tier":"#, 1)).contains("duplicate"));
         let mut many = compilation();
         many.predicate.build.inputs.isolated_accesses = Isolated::At(vec![0; ITEMS_MAX + 1]);

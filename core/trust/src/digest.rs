@@ -1,15 +1,24 @@
 //! SHA-256 digests as text.
 
+use sha2::Digest as _;
 use std::fmt;
 use std::str::FromStr;
 
 /// A SHA-256 digest (FIPS 180-4). Its text has 64 hexadecimal digits, as `sha256sum` prints them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sha256Digest(pub(crate) [u8; 32]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256Digest(pub [u8; 32]);
 
 /// The error for a text that is not 64 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotADigest;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a SHA-256 digest has 64 hexadecimal digits")]
+pub struct NotADigest;
+
+impl Sha256Digest {
+    /// Returns the digest of bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+}
 
 impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 //! - [`key`]: identities, which are Ed25519 keys; their texts, files and signatures.
 //! - [`grant`]: rights as a type, and the rights that two grants have in common (their meet).
 //! - [`credential`]: grants that are signed and delegated from key to key, as Biscuit tokens.
+//! - [`digest`]: SHA-256 digests as text.
 //! - [`revocation`]: signed lists of revoked credentials, and the union of all lists that a node keeps.
 //! - [`signature`]: signatures of modules.
 //! - [`explain`]: grants and credentials in words.
@@ -16,7 +17,7 @@
 pub mod association;
 mod base32;
 pub mod credential;
-mod digest;
+pub mod digest;
 pub mod explain;
 pub mod gate;
 pub mod grant;

@@ -41,9 +41,9 @@ pub struct EngineOptions {
     /// The run-time checks of modules.
     pub check_mode: CheckMode,
     /// Limits of the compiler children. The program must answer the argument `compile-cranelift` with
-    /// [`crate::compile_child`], `compile-llvm` with
-    /// [`crate::compile_llvm_child`], and `version-llvm` with [`crate::llvm_version_child`]. With `None`, Cranelift runs in this
-    /// process without a time limit, and clang without confinement: only for trusted modules and tests.
+    /// [`crate::compile_child`], `compile-llvm` with [`crate::compile_llvm_child`], and `version-llvm` with
+    /// [`crate::llvm_version_child`]. With `None`, Cranelift runs in this process without a time limit, and clang without
+    /// confinement: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
     /// The use of LLVM beside Cranelift.
     pub llvm: LlvmUse,

@@ -1,8 +1,9 @@
 //! Compiles LLVM IR to machine code with clang, which is not part of weir.
 //!
 //! clang runs in a child process with limits of time and memory. The child is this same program with the argument
-//! `compile-llvm`, or `version-llvm` for clang's version. It gives up all rights but reading and executing clang's own files, and then executes clang. An attacker who
-//! takes over clang can only compute until the time is over, and answer with other code. That code is verified.
+//! `compile-llvm`, or `version-llvm` for clang's version. It gives up all rights but reading and executing clang's own
+//! files, and then executes clang. An attacker who takes over clang can only compute until the time is over, and answer
+//! with other code. That code is verified.
 
 use crate::load::cache::KeyHasher;
 use crate::load::compile::{CompileError, CompileLimits, ask};

@@ -6,19 +6,21 @@ use crate::calibrated_profile::calibrated_profile;
 use crate::cli::{CompileArgs, TargetArg};
 use crate::module_arg::ModuleArg;
 use crate::trust_files::read_identity;
+use sha2::{Digest as _, Sha256 as Sha256Hasher};
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use weir_abi::entry::ENTRY_POINTS;
 use weir_admission::{Admitted, CalibratedProfile, Calibration, ParameterSetting, Profile};
 use weir_bounds::CostTable;
-use weir_compilation::FileDigest;
 use weir_compilation::bundle::{Bundle, Member};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::statement::{
     Bounds, Compilation, Inputs, Isolated, Predicate, ResourceDescriptor, Sha256, StatedBound, Statement,
 };
 use weir_sandbox::{CompiledObject, Engine, IsolatedAccesses};
+use weir_trust::digest::Sha256Digest;
 use weir_trust::key::Identity;
 use weir_units::Escape as _;
 
@@ -84,7 +86,7 @@ pub(super) fn write_bundle(
             engine.compile_object(&admitted, form.is_suspendable, target.features()).map_err(|error| {
                 CompileCommandError::NoObject { path: path.to_owned(), reason: error.to_string() }
             })?;
-        let object = FileDigest::of(&compiled.object);
+        let object = Sha256Digest::of(&compiled.object);
         if form.is_suspendable {
             let predicate = bounds(&admitted, &compiled);
             bundle.set(Member::Bounds, envelope(form, object, predicate, signer.as_ref()));
@@ -106,9 +108,7 @@ pub(super) fn write_bundle(
     }
     match signer {
         Some(signer) => writeln!(out, "  signed by {}", signer.public())?,
-        None => {
-            writeln!(out, "  not signed, so a node compiles the module itself: --key FILE signs the records")?
-        }
+        None => writeln!(out, "  not signed: --key FILE signs the records")?,
     }
     Ok(())
 }
@@ -116,7 +116,7 @@ pub(super) fn write_bundle(
 /// Returns the text of a signed statement about an object file.
 fn envelope<P: Predicate>(
     form: ObjectForm,
-    object: FileDigest,
+    object: Sha256Digest,
     predicate: P,
     signer: Option<&Identity>,
 ) -> Vec<u8> {
@@ -139,15 +139,15 @@ pub(super) fn inputs(
 ) -> Inputs {
     let manifest = admitted.manifest();
     // An operator's profile is the type; without a credential that narrows it, its instance is the same.
-    let profile = Sha256 { sha256: FileDigest::of(admitted.profile().to_toml().as_bytes()) };
-    let mut parameters = std::collections::BTreeMap::<String, Vec<String>>::new();
+    let profile = Sha256 { sha256: Sha256Digest::of(admitted.profile().to_toml().as_bytes()) };
+    let mut parameters = BTreeMap::<String, Vec<String>>::new();
     for (name, texts) in settings {
         parameters.entry(name.clone()).or_default().extend(texts.iter().cloned());
     }
     Inputs {
         module: ResourceDescriptor::new(
             format!("{} {}", manifest.name, manifest.version),
-            FileDigest::of(admitted.bytes()),
+            Sha256Digest::of(admitted.bytes()),
         ),
         parameters,
         customisation_type: profile,
@@ -164,12 +164,12 @@ pub(super) fn inputs(
             IsolatedAccesses::At(offsets) => Isolated::At(offsets.iter().copied().collect()),
             IsolatedAccesses::All => Isolated::All,
         },
-        text: Sha256 { sha256: FileDigest::of(compiled.text.as_bytes()) },
+        text: Sha256 { sha256: Sha256Digest::of(compiled.text.as_bytes()) },
     }
 }
 
 /// Returns the bounds of a module's calls.
-fn bounds(admitted: &Admitted, compiled: &CompiledObject) -> Bounds {
+pub(super) fn bounds(admitted: &Admitted, compiled: &CompiledObject) -> Bounds {
     let bounded = ENTRY_POINTS.iter().filter_map(|definition| {
         let found = admitted.analysis().entry(definition.entry)?;
         let fuel = found.usage.fuel;
@@ -206,13 +206,8 @@ pub(super) fn files(engine: &Engine) -> Result<Vec<ResourceDescriptor>, CompileC
 }
 
 /// Returns the digest of a file, which can have hundreds of megabytes.
-fn digest_of_file(path: &Path) -> io::Result<FileDigest> {
-    let (mut file, mut hasher) = (File::open(path)?, weir_compilation::FileHasher::default());
-    let mut part = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(hasher.finish()),
-            len => hasher.add(&part[..len]),
-        }
-    }
+fn digest_of_file(path: &Path) -> io::Result<Sha256Digest> {
+    let mut hasher = Sha256Hasher::new();
+    io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(Sha256Digest(hasher.finalize().into()))
 }

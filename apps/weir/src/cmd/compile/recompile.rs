@@ -1,29 +1,42 @@
 //! `weir compile --check`: compiles the module of a bundle again, and compares.
 
 use super::CompileCommandError;
-use super::bundle::{FORMS, ObjectForm, files, inputs, profile_of_record};
+use super::bundle::{FORMS, ObjectForm, bounds, files, inputs, profile_of_record};
 use crate::Failure;
 use crate::calibrated_profile::calibrated_profile;
 use crate::cli::{CompileArgs, TargetArg};
 use clap::ValueEnum as _;
+use serde::Serialize;
 use std::io::{Read as _, Write};
 use std::path::Path;
-use weir_admission::{Admitted, ParameterSetting};
-use weir_compilation::FileDigest;
-use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle};
+use weir_admission::{Admitted, ParameterSetting, Profile};
+use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle, Member};
 use weir_compilation::envelope::Envelope;
-use weir_compilation::statement::{Compilation, Inputs, Isolated, Statement};
+use weir_compilation::statement::{Bounds, Compilation, Isolated, Predicate, ResourceDescriptor, Statement};
 use weir_sandbox::{Engine, IsolatedAccesses};
+use weir_trust::digest::Sha256Digest;
 use weir_trust::key::PublicKey;
-use weir_units::{Escape as _, escaped};
+use weir_units::{Escape as _, escaped, escaped_lines, escaped_prefix};
 
-/// The record of an object file, with its signers.
-struct SignedRecord {
-    statement: Statement<Compilation>,
+/// The longest part of a record in a message, in characters.
+const SHOWN_MAX: usize = 200;
+
+/// A statement of a bundle, with its signers.
+struct SignedStatement<P> {
+    statement: Statement<P>,
     signers: Vec<PublicKey>,
 }
 
-/// Compiles the module of a bundle again, and compares the object files with those of the bundle.
+/// The reason why a bundle is not what weir makes of its module. The text can have parts of the bundle.
+struct Difference(String);
+
+impl<E: std::error::Error> From<E> for Difference {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Compiles the module of a bundle again, and compares the object files and the bounds with those of the bundle.
 pub(super) fn check_bundle(
     out: &mut impl Write,
     args: &CompileArgs,
@@ -31,21 +44,21 @@ pub(super) fn check_bundle(
     engine: &Engine,
 ) -> Result<(), Failure> {
     let bundle = read_bundle(path)?;
+    let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
+    let comparison = Comparison { bundle: &bundle, profile, files: files(engine)?, engine };
+    let forms: Vec<ObjectForm> = FORMS.into_iter().filter(|form| bundle.get(form.object).is_some()).collect();
+    if forms.is_empty() {
+        return Err(record_error(path, &"the bundle has no object file").into());
+    }
     let mut all_equal = true;
-    let mut found = false;
-    for form in FORMS {
-        let Some(object) = bundle.get(form.object) else { continue };
-        found = true;
-        match check_object(args, &bundle, form, object, engine)? {
+    for form in forms {
+        match comparison.compare(form) {
             Ok(lines) => lines.iter().try_for_each(|line| writeln!(out, "{line}"))?,
-            Err(problem) => {
+            Err(Difference(text)) => {
                 all_equal = false;
-                writeln!(out, "{}: {problem}", form.object.name())?;
+                writeln!(out, "{}: {}", form.object.name(), escaped_lines(&text))?;
             }
         }
-    }
-    if !found {
-        return Err(record_error(path, &"the bundle has no object file").into());
     }
     if all_equal {
         return Ok(());
@@ -69,113 +82,94 @@ fn record_error(path: &Path, error: &dyn std::fmt::Display) -> CompileCommandErr
     CompileCommandError::Record(format!("{}: {error}", path.escaped()))
 }
 
-/// Checks one object file of a bundle. Returns lines about what is equal, or what is not.
-fn check_object(
-    args: &CompileArgs,
-    bundle: &Bundle,
-    form: ObjectForm,
-    object: &[u8],
-    engine: &Engine,
-) -> Result<Result<Vec<String>, String>, Failure> {
-    let SignedRecord { statement, signers } = match signed_record(bundle, form) {
-        Ok(record) => record,
-        Err(problem) => return Ok(Err(problem)),
-    };
-    let stated = statement.predicate.inputs();
-    let module = FileDigest::of(bundle.module());
-    if stated.module.digest.sha256 != module {
-        return Ok(Err(format!(
-            "the record is for the module {}, and the bundle has {module}",
-            stated.module.digest.sha256
-        )));
-    }
-    let Ok(target) = TargetArg::from_str(&stated.features, false) else {
-        return Ok(Err(format!(
-            "the record is for the CPU features `{}`, which this weir does not know",
-            escaped(&stated.features)
-        )));
-    };
-    let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
-    let digest = FileDigest::of(profile.to_toml().as_bytes());
-    if stated.customisation_instance.sha256 != digest {
-        return Ok(Err(format!(
-            "the record is for the profile {}, and this one is {digest}: name the profile with --profile",
-            stated.customisation_instance.sha256
-        )));
-    }
-    let settings: Vec<ParameterSetting> = stated.parameters.clone().into_iter().collect();
-    let admitted = Admitted::admit_by(
-        bundle.module().to_vec(),
-        &settings,
-        &profile_of_record(profile, stated.nanoseconds_per_1000_fuel)?,
-    );
-    let admitted = match admitted {
-        Ok(admitted) => admitted,
-        Err(refusal) => return Ok(Err(format!("the module is refused: {refusal}"))),
-    };
-    // First without the compiler: is the object safe, and of this module?
-    let checked = engine.check_object(
-        &admitted,
-        form.is_suspendable,
-        target.features(),
-        isolated(&stated.isolated_accesses),
-        object,
-    );
-    let checked = match checked {
-        Ok(checked) => checked,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    if let Err(why) = checked.verdict {
-        return Ok(Err(why));
-    }
-    let actual = FileDigest::of(object);
-    if statement.object != actual {
-        return Ok(Err(format!(
-            "the record is for the object file {}, and this one is {actual}",
-            statement.object
-        )));
-    }
-    let compiled = match engine.compile_object(&admitted, form.is_suspendable, target.features()) {
-        Ok(compiled) => compiled,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let own = inputs(&admitted, &settings, form, target, stated.nanoseconds_per_1000_fuel, &compiled);
-    if let Some(difference) = difference(stated, &own) {
-        return Ok(Err(difference));
-    }
-    let files = files(engine)?;
-    let others: Vec<String> = files
-        .iter()
-        .filter(|file| !statement.predicate.dependencies().contains(file))
-        .map(|file| escaped(&file.name))
-        .collect();
-    if compiled.object != object {
-        let cause = if others.is_empty() {
-            "though the compiler is the same: one of the two is wrong".to_owned()
-        } else {
-            format!("but these files differ from those of the record: {}", others.join(", "))
-        };
-        return Ok(Err(format!("compiled here, it is {}, {cause}", FileDigest::of(&compiled.object))));
-    }
-    let name = form.object.name();
-    let mut lines = vec![format!("{name}: verified, and the same as compiled here, {actual}")];
-    if !others.is_empty() {
-        lines.push(format!("{:<6}  these files differ from those of the record: {}", "", others.join(", ")));
-    }
-    for signer in signers {
-        lines.push(format!("{:<6}  signed by {signer}", ""));
-    }
-    Ok(Ok(lines))
+/// The inputs of all comparisons of a bundle.
+struct Comparison<'a> {
+    bundle: &'a Bundle,
+    profile: Profile,
+    /// The files of weir and of the compiler here.
+    files: Vec<ResourceDescriptor>,
+    engine: &'a Engine,
 }
 
-/// Returns the record of an object file with its valid signatures, or the reason why there is none.
-fn signed_record(bundle: &Bundle, form: ObjectForm) -> Result<SignedRecord, String> {
-    let bytes =
-        bundle.get(form.record).ok_or_else(|| format!("the bundle lacks `{}`", form.record.name()))?;
-    let envelope = Envelope::parse(bytes).map_err(|error| error.to_string())?;
-    let signers = envelope.signers().map_err(|error| error.to_string())?;
-    let statement = Statement::parse(envelope.payload()).map_err(|error| error.to_string())?;
-    Ok(SignedRecord { statement, signers })
+impl Comparison<'_> {
+    /// Compares one object file. Returns lines about what is equal.
+    fn compare(&self, form: ObjectForm) -> Result<Vec<String>, Difference> {
+        let object = self.bundle.get(form.object).unwrap_or_default();
+        let SignedStatement { statement, signers } = self.statement::<Compilation>(form.record)?;
+        let stated = statement.predicate.inputs();
+        let module = Sha256Digest::of(self.bundle.module());
+        expect("module", &stated.module.digest.sha256, &module)?;
+        let target = TargetArg::from_str(&stated.features, false).map_err(|_| {
+            let features = escaped_prefix(&stated.features, SHOWN_MAX);
+            Difference(format!(
+                "the record is for the CPU features `{features}`, which this weir does not know"
+            ))
+        })?;
+        let profile = Sha256Digest::of(self.profile.to_toml().as_bytes());
+        if stated.customisation_instance.sha256 != profile {
+            return Err(Difference(format!(
+                "the record is for the profile {}, and this one is {profile}: name the profile with --profile",
+                stated.customisation_instance.sha256
+            )));
+        }
+        let settings: Vec<ParameterSetting> = stated.parameters.clone().into_iter().collect();
+        let calibrated = profile_of_record(self.profile.clone(), stated.nanoseconds_per_1000_fuel)?;
+        let admitted = Admitted::admit_by(self.bundle.module().to_vec(), &settings, &calibrated)?;
+        // First without the compiler: is the code safe, and the text that of the module?
+        let isolated = isolated(&stated.isolated_accesses);
+        let (engine, is_suspendable) = (self.engine, form.is_suspendable);
+        let checked = engine.check_object(&admitted, is_suspendable, target.features(), isolated, object)?;
+        checked.verdict.map_err(Difference)?;
+        let actual = Sha256Digest::of(object);
+        expect("object file", &statement.object, &actual)?;
+        expect("text", &stated.text.sha256, &Sha256Digest::of(checked.text.as_bytes()))?;
+        let compiled = engine.compile_object(&admitted, is_suspendable, target.features())?;
+        let own = inputs(&admitted, &settings, form, target, stated.nanoseconds_per_1000_fuel, &compiled);
+        if let Some(difference) = difference(stated, &own) {
+            return Err(difference);
+        }
+        let known = statement.predicate.dependencies();
+        let others = self.files.iter().filter(|file| !known.contains(file));
+        let others = others.map(|file| escaped(&file.name)).collect::<Vec<_>>().join(", ");
+        if compiled.object != object {
+            let cause = match others.as_str() {
+                "" => "though the compiler is the same: one of the two is wrong".to_owned(),
+                others => format!("but these files differ from those of the record: {others}"),
+            };
+            let compiled = Sha256Digest::of(&compiled.object);
+            return Err(Difference(format!("compiled here, it is {compiled}, {cause}")));
+        }
+        if form.object == Member::NodeObject {
+            let stated = self.statement::<Bounds>(Member::Bounds)?.statement;
+            expect("object file, in the bounds,", &stated.object, &actual)?;
+            if let Some(difference) = difference(&stated.predicate, &bounds(&admitted, &compiled)) {
+                return Err(difference);
+            }
+        }
+        let name = form.object.name();
+        let mut lines = vec![format!("{name}: verified, and the same as compiled here, {actual}")];
+        if !others.is_empty() {
+            lines.push(format!("{:<6}  these files differ from those of the record: {others}", ""));
+        }
+        lines.extend(signers.iter().map(|signer| format!("{:<6}  signed by {signer}", "")));
+        Ok(lines)
+    }
+
+    /// Returns a statement of the bundle, whose signatures are valid.
+    fn statement<P: Predicate>(&self, member: Member) -> Result<SignedStatement<P>, Difference> {
+        let missing = || Difference(format!("the bundle lacks `{}`", member.name()));
+        let envelope = Envelope::parse(self.bundle.get(member).ok_or_else(missing)?)?;
+        let signers = envelope.signers()?;
+        Ok(SignedStatement { statement: Statement::parse(envelope.payload())?, signers })
+    }
+}
+
+/// Compares a digest of a record with that of the bundle.
+fn expect(what: &str, stated: &Sha256Digest, actual: &Sha256Digest) -> Result<(), Difference> {
+    if stated == actual {
+        return Ok(());
+    }
+    Err(Difference(format!("the record is for the {what} {stated}, and this one is {actual}")))
 }
 
 fn isolated(stated: &Isolated) -> IsolatedAccesses {
@@ -186,13 +180,13 @@ fn isolated(stated: &Isolated) -> IsolatedAccesses {
     }
 }
 
-/// Returns the first input in which a record differs from the compilation here.
-fn difference(stated: &Inputs, own: &Inputs) -> Option<String> {
-    let fields = |inputs: &Inputs| serde_json::to_value(inputs).unwrap_or_default();
+/// Returns the first field in which a statement differs from that of the compilation here.
+fn difference<T: Serialize>(stated: &T, own: &T) -> Option<Difference> {
+    let fields = |of: &T| serde_json::to_value(of).unwrap_or_default();
     let (stated, own) = (fields(stated), fields(own));
     let differing = own.as_object()?.iter().find(|(name, value)| stated.get(name.as_str()) != Some(value));
     let (name, value) = differing?;
-    let found = stated.get(name).cloned().unwrap_or_default();
-    // The name of the module is in its manifest, and the digest has been compared.
-    Some(format!("the record states `{name}` as {}, and here it is {value}", escaped(&found.to_string())))
+    let found = stated.get(name).cloned().unwrap_or_default().to_string();
+    let [found, value] = [found, value.to_string()].map(|text| escaped_prefix(&text, SHOWN_MAX));
+    Some(Difference(format!("the record states `{name}` as {found}, and here it is {value}")))
 }
