@@ -102,7 +102,8 @@ fn starts(rounds: usize, engine: &Engine) -> Result<Table, LabError> {
 fn start(launcher: &Launcher, engine: &Engine) -> Result<RemoteInstance, LabError> {
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let admitted = Module::empty()?.admit()?;
-    Ok(RemoteInstance::start(launcher, engine, admitted, &[], true, (None, &writes), &mut Nanos(0))?)
+    let code = engine.compile(admitted, true, &mut Nanos(0))?;
+    Ok(RemoteInstance::start(launcher, engine, code, &[], (None, &writes), &mut Nanos(0))?)
 }
 
 /// The mean wall-clock time of a call, in nanoseconds.

@@ -231,6 +231,10 @@ pub struct CompileArgs {
     /// Compile for processors of this level; without it, for those with the features of this machine
     #[arg(long, value_enum, value_name = "LEVEL", requires = "output")]
     pub target: Option<TargetArg>,
+    /// Compile for nodes with this calibration, a file of `weir calibrate`; without it, for this machine, or for one that was
+    /// not calibrated if that is slower. A node uses a bundle for slower nodes too, but none for faster ones
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub calibration: Option<PathBuf>,
     /// Compile the module of this bundle again and compare the object files; exits with 1 if they differ
     #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["module", "explain", "json", "object", "output", "setup"])]
     pub check: Option<PathBuf>,
@@ -269,10 +273,7 @@ impl TargetArg {
 
     /// Returns the level's name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::V2 => "x86-64-v2",
-            Self::V3 => "x86-64-v3",
-        }
+        self.features().level()
     }
 }
 

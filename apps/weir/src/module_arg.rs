@@ -149,6 +149,29 @@ impl ModuleArg {
 
     /// Reads the module's bytes, from a .wasm file or a bundle. A shipped module takes precedence over a file of the same name.
     pub fn bytes(&self) -> Result<Vec<u8>, ModuleArgError> {
+        let mut bytes = self.file_bytes()?;
+        if Bundle::is_bundle(&bytes) {
+            let path = || PathBuf::from(&self.name);
+            let bundle = Bundle::parse(&bytes);
+            bytes = bundle.map_err(|error| ModuleArgError::Bundle { path: path(), error })?.module().to_vec();
+        }
+        if bytes.len() > MODULE_BYTES_MAX {
+            return Err(ModuleArgError::TooLarge(PathBuf::from(&self.name)));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads the bytes of the file for a node, which can be a module or a bundle.
+    pub fn node_file(&self) -> Result<Vec<u8>, ModuleArgError> {
+        let bytes = self.file_bytes()?;
+        if bytes.len() > MODULE_BYTES_MAX {
+            return Err(ModuleArgError::TooLarge(PathBuf::from(&self.name)));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads the bytes of the file, which can be a module or a bundle, or of a shipped module.
+    fn file_bytes(&self) -> Result<Vec<u8>, ModuleArgError> {
         if let Some(shipped) = shipped::find(&self.name) {
             return Ok(shipped.wasm.to_vec());
         }
@@ -173,16 +196,6 @@ impl ModuleArg {
         let bytes_read_max = BUNDLE_BYTES_MAX as u64 + 1;
         std::io::Read::read_to_end(&mut std::io::Read::take(file, bytes_read_max), &mut bytes)
             .map_err(read_error)?;
-        if Bundle::is_bundle(&bytes) {
-            let bundle = Bundle::parse(&bytes);
-            bytes = bundle
-                .map_err(|error| ModuleArgError::Bundle { path: path.to_owned(), error })?
-                .module()
-                .to_vec();
-        }
-        if bytes.len() > MODULE_BYTES_MAX {
-            return Err(ModuleArgError::TooLarge(path.to_owned()));
-        }
         Ok(bytes)
     }
 }

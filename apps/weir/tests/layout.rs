@@ -29,7 +29,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/ledger", &["core/admission", "core/units"]),
     ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
-    ("core/compilation", &["core/trust"]),
+    (
+        "core/compilation",
+        &["abi", "core/admission", "core/bounds", "core/lower", "core/trust", "core/units", "core/verify"],
+    ),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/os", &["core/units"]),

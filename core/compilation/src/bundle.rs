@@ -23,18 +23,78 @@ pub enum Member {
     NodeObject,
     /// The compilation record of [`Member::NodeObject`].
     NodeRecord,
+    /// The statement about the bounds of calls in [`Member::NodeObject`].
+    NodeBounds,
     /// The object file for `weir run`, in which calls run to completion.
     RunObject,
     /// The compilation record of [`Member::RunObject`].
     RunRecord,
-    /// The statement about the bounds of the module's calls.
-    Bounds,
+    /// The statement about the bounds of calls in [`Member::RunObject`].
+    RunBounds,
+}
+
+/// The form of the machine code in an object file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectForm {
+    /// Calls can be suspended: for nodes.
+    Suspendable,
+    /// Calls run to completion: for `weir run`, and for modules of a node whose calls are all short.
+    ToCompletion,
+}
+
+impl ObjectForm {
+    /// All forms.
+    pub const ALL: [Self; 2] = [Self::Suspendable, Self::ToCompletion];
+
+    /// Returns the name in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Suspendable => "suspendable",
+            Self::ToCompletion => "to-completion",
+        }
+    }
+
+    /// Returns true if calls can be suspended.
+    pub const fn is_suspendable(self) -> bool {
+        matches!(self, Self::Suspendable)
+    }
+
+    /// Returns the object file.
+    pub const fn object(self) -> Member {
+        match self {
+            Self::Suspendable => Member::NodeObject,
+            Self::ToCompletion => Member::RunObject,
+        }
+    }
+
+    /// Returns the compilation record of the object file.
+    pub const fn record(self) -> Member {
+        match self {
+            Self::Suspendable => Member::NodeRecord,
+            Self::ToCompletion => Member::RunRecord,
+        }
+    }
+
+    /// Returns the statement about bounds in the object file.
+    pub const fn bounds(self) -> Member {
+        match self {
+            Self::Suspendable => Member::NodeBounds,
+            Self::ToCompletion => Member::RunBounds,
+        }
+    }
 }
 
 impl Member {
     /// All members, in the order of a bundle.
-    pub const ALL: [Self; 6] =
-        [Self::Module, Self::NodeObject, Self::NodeRecord, Self::RunObject, Self::RunRecord, Self::Bounds];
+    pub const ALL: [Self; 7] = [
+        Self::Module,
+        Self::NodeObject,
+        Self::NodeRecord,
+        Self::NodeBounds,
+        Self::RunObject,
+        Self::RunRecord,
+        Self::RunBounds,
+    ];
 
     /// Returns the name in the archive.
     pub const fn name(self) -> &'static str {
@@ -43,15 +103,16 @@ impl Member {
             Self::NodeObject => "node.o",
             Self::NodeRecord => "node.intoto.json",
             Self::RunObject => "run.o",
+            Self::NodeBounds => "node.bounds.intoto.json",
             Self::RunRecord => "run.intoto.json",
-            Self::Bounds => "bounds.intoto.json",
+            Self::RunBounds => "run.bounds.intoto.json",
         }
     }
 
     const fn bytes_max(self) -> usize {
         match self {
             Self::Module | Self::NodeObject | Self::RunObject => CODE_BYTES_MAX,
-            Self::NodeRecord | Self::RunRecord | Self::Bounds => ENVELOPE_BYTES_MAX,
+            Self::NodeRecord | Self::NodeBounds | Self::RunRecord | Self::RunBounds => ENVELOPE_BYTES_MAX,
         }
     }
 }

@@ -5,13 +5,15 @@
 //!
 //! ```text
 //! bundle ─┬─ module.wasm
-//!         ├─ node.o  ◄── subject ── record: module, values, profile, text for LLVM, weir, clang
-//!         ├─ run.o   ◄── subject ── record
-//!         └─ bounds of the calls, in a statement of its own
+//!         ├─ node.o  ◄── subject ─┬─ record: module, values, profile, text for LLVM, weir, clang
+//!         │                        └─ bounds of the calls
+//!         └─ run.o   ◄── subject ─── record and bounds
 //! ```
 //!
 //! - [`envelope`]: DSSE envelopes v1, signed with weir's Ed25519 keys.
 //! - [`statement`]: in-toto Statements v1 with the predicate SLSA Provenance v1, and with bounds.
+//! - [`expected`]: the statements that a reader makes of a module without a compiler, to compare with.
+//! - [`compiler_keys`]: an operator's policy on compiler keys, and the decision on a bundle by this policy.
 //! - [`bundle`]: the file, a tar archive (POSIX ustar) with members in a fixed order.
 //!
 //! A record is no proof of memory safety: the node verifies the machine code itself. It is a proof of the author: a
@@ -22,5 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bundle;
+pub mod compiler_keys;
 pub mod envelope;
+pub mod expected;
 pub mod statement;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_trust::digest::Sha256Digest;
+use weir_units::escaped_prefix;
 
 /// The type of all statements.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
@@ -336,6 +337,32 @@ impl Predicate for Bounds {
     fn check(&self) -> Result<(), StatementError> {
         limit("calls", self.calls.len())
     }
+}
+
+/// The first field in which a stated predicate differs from the one that a reader makes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record states `{field}` as {stated}, and here it is {own}")]
+pub struct FieldDifference {
+    /// The field.
+    pub field: String,
+    /// The stated value, as JSON, escaped and cut.
+    pub stated: String,
+    /// The reader's value, as JSON, escaped and cut.
+    pub own: String,
+}
+
+/// The longest value in a [`FieldDifference`], in characters.
+const SHOWN_MAX: usize = 200;
+
+/// Returns the first field in which a statement differs from that of the compilation here.
+pub fn difference<T: Serialize>(stated: &T, own: &T) -> Option<FieldDifference> {
+    let fields = |of: &T| serde_json::to_value(of).unwrap_or_default();
+    let (stated, own) = (fields(stated), fields(own));
+    let differing = own.as_object()?.iter().find(|(name, value)| stated.get(name.as_str()) != Some(value));
+    let (field, own) = differing?;
+    let stated = stated.get(field).cloned().unwrap_or_default();
+    let shown = |value: &serde_json::Value| escaped_prefix(&value.to_string(), SHOWN_MAX);
+    Some(FieldDifference { field: field.clone(), stated: shown(&stated), own: shown(own) })
 }
 
 #[cfg(test)]

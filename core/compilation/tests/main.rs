@@ -18,7 +18,7 @@ fn tar_lists_and_extracts_the_members_of_a_bundle() {
     let folder = tempfile::tempdir().unwrap();
     let mut bundle = Bundle::new(b"\0asm....".to_vec());
     bundle.set(Member::NodeObject, vec![7; 700]);
-    bundle.set(Member::Bounds, b"{}".to_vec());
+    bundle.set(Member::NodeBounds, b"{}".to_vec());
     let path = folder.path().join("mine.weir");
     std::fs::write(&path, bundle.to_bytes()).unwrap();
     let (path, into) = (path.to_str().unwrap(), folder.path().to_str().unwrap());

@@ -103,6 +103,17 @@ pub struct CredentialHolder {
     pub credentials: Vec<LedgerText>,
 }
 
+/// Machine code that was compiled elsewhere, with the keys that vouch for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VouchedObject {
+    /// The hash of the object file.
+    pub object: Digest,
+    /// The trusted keys that vouch for its semantics.
+    pub semantics: Vec<LedgerText>,
+    /// The trusted keys that vouch for its bounds.
+    pub bounds: Vec<LedgerText>,
+}
+
 /// The event that an entry records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -199,6 +210,20 @@ pub enum LedgerEvent {
         /// The tier in which the module runs.
         #[serde(with = "wire::tier")]
         tier: Tier,
+        /// The machine code of a bundle in which the module runs; `None` if the node has compiled the module.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        compiled: Option<Box<VouchedObject>>,
+    },
+    /// The machine code of a bundle was withdrawn from a module, because too few of its signers are trusted now. The module
+    /// moves to code that the node compiles, or ends.
+    CodeWithdrawn {
+        /// The session.
+        session: SessionId,
+        /// The module's name in the session.
+        #[serde(with = "wire::name")]
+        module: Name,
+        /// The reason.
+        reason: LedgerText,
     },
     /// A module was unloaded.
     ModuleUnloaded {
@@ -343,6 +368,7 @@ macro_rules! session_of {
             | LedgerEvent::SessionChanged { session, .. }
             | LedgerEvent::SessionClosed { session, .. }
             | LedgerEvent::ModuleLoaded { session, .. }
+            | LedgerEvent::CodeWithdrawn { session, .. }
             | LedgerEvent::ModuleUnloaded { session, .. }
             | LedgerEvent::ModuleRefused { session, .. }
             | LedgerEvent::Usage { session, .. } => Some(session),

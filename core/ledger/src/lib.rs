@@ -40,6 +40,7 @@ pub use decision::{Decision, DecisionList, DecisionOutcome, is_decision};
 pub use digest::{Digest, HeadError, LedgerHead};
 pub use entry::{
     CloseReason, CredentialHolder, EntryRef, FORMAT, LedgerEntry, LedgerEvent, SessionId, UnloadReason,
+    VouchedObject,
 };
 pub use idle::{IDLE_MAX, Idle};
 pub use memory::ByteSeconds;

@@ -34,8 +34,8 @@ pub struct ImageFunction {
     pub stack_arguments: u32,
 }
 
-/// The CPU features that code may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The CPU features that code may use. Each level includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuFeatures {
     /// The level x86-64-v2: up to SSE4.2 and POPCNT.
     #[default]
@@ -44,6 +44,21 @@ pub enum CpuFeatures {
     BitManipulation,
     /// AVX, AVX2, BMI1, BMI2, LZCNT and MOVBE of level x86-64-v3, besides the baseline.
     V3,
+}
+
+impl CpuFeatures {
+    /// Returns the name of the level of the x86-64 psABI that code with these features needs.
+    pub const fn level(self) -> &'static str {
+        match self {
+            Self::Baseline => "x86-64-v2",
+            Self::BitManipulation | Self::V3 => "x86-64-v3",
+        }
+    }
+
+    /// Returns the features for a level's name. Code for level 3 does not use AVX.
+    pub fn of_level(name: &str) -> Option<Self> {
+        [Self::Baseline, Self::BitManipulation].into_iter().find(|features| features.level() == name)
+    }
 }
 
 /// The environment in which verified code runs, and limits of its size.

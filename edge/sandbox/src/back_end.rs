@@ -1,6 +1,6 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
-use crate::engine::{Engine, LoadError, LoadedModule, rewritten};
+use crate::engine::{Engine, LoadError, LoadedModule, ModuleCode, rewritten};
 use crate::load::clang::LlvmCompiler;
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
@@ -8,7 +8,9 @@ use crate::run::fault::{CallFault, display_name};
 use crate::run::source_lines::SourceLines;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use weir_admission::Admitted;
 use weir_bounds::SourceLine;
 use weir_os::ProcessorBudget;
 
@@ -34,7 +36,7 @@ impl fmt::Display for BackEnd {
 pub(crate) const UNSUPPORTED: &str = "this machine is not x86-64 with the instructions FSGSBASE";
 
 /// The reason why an engine has no verified code if it must not use LLVM.
-const NEVER: &str = "it runs without LLVM";
+pub(crate) const NEVER: &str = "it runs without LLVM";
 
 /// An engine's use of LLVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,14 @@ pub enum LlvmUse {
 
 /// The verified machine code of a module, once it has been compiled, or the reason why there is none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NativeSlot(Arc<OnceLock<Result<Arc<NativeModule>, String>>>);
+pub(crate) struct NativeSlot(Arc<SlotContents>);
+
+#[derive(Debug, Default)]
+struct SlotContents {
+    code: OnceLock<Result<Arc<NativeModule>, String>>,
+    /// True if the code must not run any more, because its compiler is not trusted any more.
+    is_withdrawn: AtomicBool,
+}
 
 impl NativeSlot {
     /// Returns a slot in which there never will be code.
@@ -66,32 +75,80 @@ impl NativeSlot {
     }
 
     /// Returns a slot that is filled.
-    fn filled(code: Result<Arc<NativeModule>, String>) -> Self {
-        Self(Arc::new(OnceLock::from(code)))
+    pub(crate) fn filled(code: Result<Arc<NativeModule>, String>) -> Self {
+        Self(Arc::new(SlotContents { code: OnceLock::from(code), ..SlotContents::default() }))
     }
 
     /// Fills the slot. If it is filled already, it stays as it is.
     pub(crate) fn fill(&self, code: Result<Arc<NativeModule>, String>) {
-        _ = self.0.set(code);
+        _ = self.0.code.set(code);
     }
 
     /// Returns true if it is known whether there is code.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
-        self.0.get().is_some()
+        self.0.code.get().is_some()
+    }
+
+    /// Withdraws the code for ever: instances leave it before their next call.
+    pub(crate) fn withdraw(&self) {
+        self.0.is_withdrawn.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the code was withdrawn.
+    #[inline]
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.0.is_withdrawn.load(Ordering::Relaxed)
     }
 
     /// Returns the code, if there is any yet.
     pub(crate) fn code(&self) -> Option<&Arc<NativeModule>> {
-        self.0.get()?.as_ref().ok()
+        self.0.code.get().filter(|_| !self.is_withdrawn())?.as_ref().ok()
     }
 
     /// Returns the reason why there is no code; `None` if there is.
     pub(crate) fn why_none(&self) -> Option<&str> {
-        match self.0.get() {
+        match self.0.code.get() {
+            _ if self.is_withdrawn() => {
+                Some("the key that vouched for its machine code is not trusted any more")
+            }
             None => Some("LLVM has not compiled it yet"),
             Some(code) => code.as_ref().err().map(String::as_str),
         }
+    }
+}
+
+/// The means to withdraw the verified code of a module from all of its instances.
+#[derive(Clone, Debug)]
+pub struct CodeWithdrawal(NativeSlot);
+
+impl CodeWithdrawal {
+    /// Withdraws the code for ever, because its compiler is not trusted any more. Before their next call, instances move to
+    /// Cranelift's code, or end if there is none.
+    pub fn withdraw(&self) {
+        self.0.withdraw();
+    }
+
+    /// Returns true if the code was withdrawn.
+    pub fn is_withdrawn(&self) -> bool {
+        self.0.is_withdrawn()
+    }
+}
+
+impl ModuleCode {
+    /// Returns the admitted module.
+    pub fn admitted(&self) -> &Admitted {
+        &self.admitted
+    }
+
+    /// Returns the means to withdraw the verified code, if it is that of an object file of others.
+    pub fn withdrawal(&self) -> Option<CodeWithdrawal> {
+        self.is_given.then(|| CodeWithdrawal(self.compiled.native.clone()))
+    }
+
+    /// Returns true if there is other code beside the verified code, to which instances move after a withdrawal.
+    pub fn has_other_code(&self) -> bool {
+        self.compiled.code.is_some()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Object files for other machines: what a bundle contains.
 
 use crate::engine::{Engine, LoadError, rewritten};
-use crate::load::machine_code::{MachineCode, MachineCodeError};
+use crate::load::machine_code::{ForeignCode, MachineCode, MachineCodeError};
 use std::path::PathBuf;
 use weir_admission::Admitted;
 use weir_lower::{IsolatedAccesses, LowerOptions};
@@ -96,9 +96,11 @@ impl Engine {
     ) -> Result<CheckedObject, ObjectFailure> {
         let (module, _) = rewritten(admitted, self.checks(admitted, is_suspendable))?;
         let options = LowerOptions { features, isolated, ..LowerOptions::default() };
-        let (text, verdict) = MachineCode::of_object(&module.bytes, &options, object)
+        let foreign = ForeignCode::lower(&module.bytes, &options)
             .map_err(|error| ObjectFailure::Compile(error.to_string()))?;
-        let verdict = verdict.map(|code| code.stack_bound()).map_err(|error| error.to_string());
+        let text = foreign.text().to_owned();
+        let verdict = foreign.verify(object);
+        let verdict = verdict.map(|code| code.verified.stack_bound()).map_err(|error| error.to_string());
         Ok(CheckedObject { text, verdict })
     }
 }

@@ -1,14 +1,17 @@
 //! The engine: rewrites and compiles admitted modules, prepares them for instantiation, and has the watchdog that limits
 //! the time of their calls.
 
-use crate::back_end::{LlvmUse, NativeSlot};
-use crate::load::cache::{Cache, KeyHasher};
+use crate::back_end::{LlvmUse, NEVER, NativeSlot, UNSUPPORTED};
+use crate::given_object::{GivenObject, ObjectRefusal};
+use crate::load::cache::Cache;
 use crate::load::clang::{self, LlvmCompiler};
-use crate::load::compile::{self, CompileError, CompileLimits};
+use crate::load::compile::{CompileError, CompileLimits};
+#[cfg(feature = "cranelift")]
+use crate::load::cranelift;
+use crate::load::initial_memory::InitialMemory;
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::origin::RewrittenModule;
 use crate::load::rewrite::{self, Checks, RewriteTask};
-use crate::load::stub;
 use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
 use crate::run::interrupt::CodeMap;
@@ -17,13 +20,12 @@ use crate::run::space::{GUARD, RESERVED, SpaceCreator, Spaces};
 use crate::run::strikes::StrikeCounter;
 use crate::watchdog::Watchdog;
 use std::convert::Infallible;
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
+use wasmtime::{Config, InstanceAllocationStrategy, InstancePre, Linker, Module};
 use weir_admission::{Admitted, STACK_MAX, Tier, VerifiedUse};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
@@ -47,6 +49,9 @@ pub struct EngineOptions {
     pub compile_in_child: Option<CompileLimits>,
     /// The use of LLVM beside Cranelift.
     pub llvm: LlvmUse,
+    /// False if this engine never compiles a module, and runs only [object files of others](GivenObject). Always so in a program
+    /// that was built without the feature `cranelift`.
+    pub compiles: bool,
     /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. No effect
     /// together with [`compile_in_child`](Self::compile_in_child), because the compiler child does not apply them.
     pub wasmtime_check: Option<WasmtimeCheck>,
@@ -68,6 +73,7 @@ impl Default for EngineOptions {
             check_mode: CheckMode::Admitted,
             compile_in_child: None,
             llvm: LlvmUse::Never,
+            compiles: true,
             wasmtime_check: None,
         }
     }
@@ -137,6 +143,12 @@ pub enum LoadError {
         "the profile demands verified machine code (`verified = \"only\"`), and the module has none: {0}"
     )]
     NotVerified(String),
+    /// The engine has no compiler, and there is no object file of the module that it can use.
+    #[error("{NO_COMPILER}")]
+    NoCompiler,
+    /// An object file of others is not used.
+    #[error(transparent)]
+    Object(#[from] ObjectRefusal),
     /// The session lacks the memory that the module starts with.
     #[error("the module starts with {wanted} of memory, and its session has {left} left", wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted]))]
     Memory {
@@ -150,6 +162,10 @@ pub enum LoadError {
     #[error("no sandbox can be created: {0}")]
     Sandbox(String),
 }
+
+/// The reason why an engine without a compiler does not load a module.
+pub(crate) const NO_COMPILER: &str = "this weir has no compiler: it runs only modules in bundles with machine code of a \
+     compiler whose key it trusts";
 
 /// A wasmtime engine with one compiler configuration, and the host functions for it.
 struct Runtime {
@@ -199,12 +215,14 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Starts an engine, with or without a cache of compiled modules.
-    pub fn new(options: EngineOptions, cache: Option<Cache>) -> Result<Self, LoadError> {
+    pub fn new(mut options: EngineOptions, cache: Option<Cache>) -> Result<Self, LoadError> {
+        options.compiles &= cfg!(feature = "cranelift");
         let spaces = Arc::new(Spaces::default());
         let with_inlining = Runtime::new(&options, &spaces, true)?;
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
         let clang = match options.llvm {
-            LlvmUse::Never => Err("it runs without LLVM".to_owned()),
+            _ if !options.compiles => Err(NO_COMPILER.to_owned()),
+            LlvmUse::Never => Err(NEVER.to_owned()),
             LlvmUse::Later | LlvmUse::AtLoad => LlvmCompiler::find(),
         };
         Ok(Self { with_inlining, without_inlining: OnceLock::new(), spaces, cache, options, watchdog, clang })
@@ -217,6 +235,11 @@ impl Engine {
     pub fn with_clang(mut self, path: &Path) -> io::Result<Self> {
         self.clang = Ok(LlvmCompiler::at(path)?);
         Ok(self)
+    }
+
+    /// Returns true if the engine compiles modules.
+    pub fn compiles(&self) -> bool {
+        self.options.compiles
     }
 
     pub(crate) fn options(&self) -> &EngineOptions {
@@ -271,10 +294,72 @@ impl Engine {
         suspendable: bool,
         budget: &mut dyn ProcessorBudget,
     ) -> Result<LoadedModule, LoadError> {
+        self.load_code(self.compile(admitted, suspendable, budget)?)
+    }
+
+    /// Compiles a module, or takes its code from the cache, as [`load_counting`](Self::load_counting) does.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn compile(
+        &self,
+        admitted: Admitted,
+        suspendable: bool,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<ModuleCode, LoadError> {
+        if !self.options.compiles {
+            return Err(LoadError::NoCompiler);
+        }
         let checks = self.checks(&admitted, suspendable);
-        let compiled = self.compile(&admitted, checks, budget)?;
-        // SAFETY: `compile` has just returned the code for this module.
-        unsafe { self.assemble(admitted, compiled) }
+        let (RewrittenModule { bytes, .. }, indices) = rewritten(&admitted, checks)?;
+        if admitted.profile().verified == VerifiedUse::Only {
+            let native = self.verified_code(&bytes, budget)?;
+            let compiled =
+                CompiledModule { code: None, rewritten: bytes, native, checks, indices, from_cache: false };
+            return Ok(ModuleCode { admitted, compiled, is_given: false });
+        }
+        let (code, from_cache) = self.cranelift_code(&admitted, &bytes, budget)?;
+        let native = self.native_slot(&bytes, budget);
+        let compiled =
+            CompiledModule { code: Some(code), rewritten: bytes, native, checks, indices, from_cache };
+        Ok(ModuleCode { admitted, compiled, is_given: false })
+    }
+
+    /// Takes an object file of others as the code of a module, after verifying it. An engine that compiles also compiles the
+    /// module with Cranelift, so that the module can go on when its [code is withdrawn](crate::CodeWithdrawal), unless its profile
+    /// allows verified code alone.
+    ///
+    /// # Errors
+    /// [`LoadError::Object`] with the reason why the object file is not used, and as [`Self::load`].
+    pub fn take_object(
+        &self,
+        admitted: Admitted,
+        suspendable: bool,
+        given: &GivenObject,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<ModuleCode, LoadError> {
+        if !weir_native::is_supported() {
+            return Err(ObjectRefusal::Machine(UNSUPPORTED).into());
+        }
+        let checks = self.checks(&admitted, suspendable);
+        let (RewrittenModule { bytes, .. }, indices) = rewritten(&admitted, checks)?;
+        let native = NativeSlot::filled(Ok(Arc::new(given.verified(&bytes)?)));
+        let code = match self.options.compiles && admitted.profile().verified != VerifiedUse::Only {
+            true => Some(self.cranelift_code(&admitted, &bytes, budget)?.0),
+            false => None,
+        };
+        let compiled = CompiledModule { code, rewritten: bytes, native, checks, indices, from_cache: false };
+        Ok(ModuleCode { admitted, compiled, is_given: true })
+    }
+
+    /// Loads the code of a module.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_code(&self, code: ModuleCode) -> Result<LoadedModule, LoadError> {
+        let ModuleCode { admitted, compiled, is_given } = code;
+        // SAFETY: only `compile` and `take_object` make such a value, which cannot be changed.
+        unsafe { self.assemble(admitted, compiled, is_given) }
     }
 
     /// Returns the checks for an admitted module, with or without suspendable calls.
@@ -282,83 +367,88 @@ impl Engine {
         self.options.check_mode.checks(admitted, is_suspendable)
     }
 
-    /// Rewrites a module and returns its compiled code. The code comes from the cache, if an engine with the same options has
+    /// Returns Cranelift's code of a rewritten module, and whether it comes from the cache: an engine with the same options has
     /// compiled the same bytes before. Charges `budget` as [`load_counting`](Self::load_counting) does.
-    pub(crate) fn compile(
+    #[cfg(feature = "cranelift")]
+    fn cranelift_code(
         &self,
         admitted: &Admitted,
-        checks: Checks,
+        bytes: &[u8],
         budget: &mut dyn ProcessorBudget,
-    ) -> Result<CompiledModule, LoadError> {
+    ) -> Result<(Vec<u8>, bool), LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
-        let (RewrittenModule { bytes, .. }, indices) = rewritten(admitted, checks)?;
         let runtime = self.runtime(admitted)?;
-        if admitted.profile().verified == VerifiedUse::Only {
-            let module_error = |error| LoadError::Compile(CompileError::Module(error));
-            let native = self.verified_code(&bytes, budget)?;
-            // wasmtime makes the memory and the tables, and executes no function. This process compiles the empty functions
-            // itself, so that no code of the compiler's process has to be trusted.
-            let code = runtime
-                .wasm
-                .precompile_module(&stub::without_code(&bytes).map_err(module_error)?)
-                .map_err(failed)?;
-            return Ok(CompiledModule { code, rewritten: bytes, native, checks, indices, from_cache: false });
+        let key = cranelift::cache_key(&runtime.wasm, bytes);
+        if let Some(code) = self.cache.as_ref().and_then(|cache| cache.read(&key)) {
+            return Ok((code, true));
         }
-        let key = cache_key(runtime, &bytes);
-        let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
-        let from_cache = cached.is_some();
-        let code = match cached {
-            Some(code) => code,
-            None => {
-                let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, admitted.info().may_be_inlined, limits, budget)
-                        .map_err(LoadError::Compile)?,
-                    None => runtime.wasm.precompile_module(&bytes).map_err(failed)?,
-                };
-                if let Some(cache) = &self.cache {
-                    // An error, such as a full disk or another process that writes the same entry, does not matter: the
-                    // code is used anyway.
-                    let _ = cache.write(&key, &code);
-                }
-                code
-            }
+        let code = match self.options.compile_in_child {
+            Some(limits) => cranelift::in_child(bytes, admitted.info().may_be_inlined, limits, budget)
+                .map_err(LoadError::Compile)?,
+            None => runtime.wasm.precompile_module(bytes).map_err(failed)?,
         };
-        let native = self.native_slot(&bytes, budget);
-        Ok(CompiledModule { code, rewritten: bytes, native, checks, indices, from_cache })
+        if let Some(cache) = &self.cache {
+            // An error, such as a full disk or another process that writes the same entry, does not matter: the code is used
+            // anyway.
+            let _ = cache.write(&key, &code);
+        }
+        Ok((code, false))
+    }
+
+    #[cfg(not(feature = "cranelift"))]
+    fn cranelift_code(
+        &self,
+        _: &Admitted,
+        _: &[u8],
+        _: &mut dyn ProcessorBudget,
+    ) -> Result<(Vec<u8>, bool), LoadError> {
+        Err(LoadError::NoCompiler)
     }
 
     /// Prepares a compiled module for instantiation.
     ///
     /// # Safety
-    /// The code is the result of [`compile`](Self::compile) for this module, by this engine, or by an engine with the same
-    /// options in another process of this program. It was just compiled, or comes from a folder that only the effective
+    /// Cranelift's code, if there is any, is the result of [`compile`](Self::compile) or [`take_object`](Self::take_object) for
+    /// this module, by this engine, or by an engine with the same options in another process of this program. It was just compiled, or comes from a folder that only the effective
     /// user can write, from an entry whose key covers all inputs and which has a digest of its contents.
     pub(crate) unsafe fn assemble(
         &self,
         admitted: Admitted,
         compiled: CompiledModule,
+        can_be_withdrawn: bool,
     ) -> Result<LoadedModule, LoadError> {
         let CompiledModule { code, rewritten, native, checks, indices, from_cache } = compiled;
-        if admitted.profile().verified == VerifiedUse::Only
+        if (admitted.profile().verified == VerifiedUse::Only || code.is_none())
             && let Some(why) = native.why_none()
         {
             return Err(LoadError::NotVerified(why.to_owned()));
         }
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
-        // SAFETY: by this function's contract.
-        let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
-        let instance_pre = runtime.linker.instantiate_pre(&module).map_err(failed)?;
-        let (code_map, strike_counter) = (Arc::new(CodeMap::new(&module)), Arc::default());
+        let (instantiation, code_map) = match code {
+            Some(code) => {
+                // SAFETY: by this function's contract.
+                let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
+                let instance_pre = runtime.linker.instantiate_pre(&module).map_err(failed)?;
+                (Instantiation::Wasmtime(instance_pre), CodeMap::new(&module))
+            }
+            None => {
+                let initial = InitialMemory::read(&rewritten)
+                    .map_err(|error| LoadError::Compile(CompileError::Module(error)))?;
+                (Instantiation::OwnMemory(Arc::new(initial)), CodeMap::default())
+            }
+        };
         Ok(LoadedModule {
-            instance_pre,
+            instantiation,
+            wasm: runtime.wasm.clone(),
+            can_be_withdrawn,
             rewritten: rewritten.into(),
             native,
             admitted: Arc::new(admitted),
             checks,
             indices,
-            code_map,
-            strike_counter,
+            code_map: Arc::new(code_map),
+            strike_counter: Arc::default(),
             lines: Arc::default(),
             from_cache,
         })
@@ -380,7 +470,7 @@ impl Engine {
         rewritten(admitted, self.checks(admitted, true)).map(|(module, _)| module.bytes)
     }
 
-    pub(crate) fn spaces(&self) -> &Spaces {
+    pub(crate) fn spaces(&self) -> &Arc<Spaces> {
         &self.spaces
     }
 
@@ -402,16 +492,6 @@ impl Engine {
     pub(crate) fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
-}
-
-/// Returns the cache key of the code that a runtime makes of a module's bytes.
-fn cache_key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
-    let mut hasher = KeyHasher::default();
-    runtime.wasm.precompile_compatibility_hash().hash(&mut hasher);
-    hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
-    hasher.write_usize(bytes.len());
-    hasher.write(bytes);
-    hasher.key()
 }
 
 /// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the
@@ -454,9 +534,24 @@ pub(crate) fn rewritten(
     Ok((module, FunctionIndices { imported, functions, added }))
 }
 
+/// An admitted module with its code, which is not loaded yet.
+pub struct ModuleCode {
+    pub(crate) admitted: Admitted,
+    pub(crate) compiled: CompiledModule,
+    /// True if the verified code is that of an object file of others.
+    pub(crate) is_given: bool,
+}
+
+impl std::fmt::Debug for ModuleCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModuleCode").field("is_given", &self.is_given).finish_non_exhaustive()
+    }
+}
+
 /// A module's compiled code, and the facts that are needed to run it.
 pub(crate) struct CompiledModule {
-    pub(crate) code: Vec<u8>,
+    /// Cranelift's code; `None` for a module that runs in verified code alone.
+    pub(crate) code: Option<Vec<u8>>,
     /// The rewritten module, which LLVM can compile later.
     pub(crate) rewritten: Vec<u8>,
     pub(crate) native: NativeSlot,
@@ -465,10 +560,22 @@ pub(crate) struct CompiledModule {
     pub(crate) from_cache: bool,
 }
 
+/// The way in which instances of a module get their memory.
+#[derive(Clone)]
+pub(crate) enum Instantiation {
+    /// wasmtime makes an instance with Cranelift's code.
+    Wasmtime(InstancePre<HostState>),
+    /// The host makes the memory, for a module that runs in verified code alone.
+    OwnMemory(Arc<InitialMemory>),
+}
+
 /// A compiled module that can be instantiated any number of times. All of its instances share one count of strikes.
 #[derive(Clone)]
 pub struct LoadedModule {
-    pub(crate) instance_pre: InstancePre<HostState>,
+    pub(crate) instantiation: Instantiation,
+    wasm: wasmtime::Engine,
+    /// True if the verified code [can be withdrawn](crate::CodeWithdrawal).
+    pub(crate) can_be_withdrawn: bool,
     pub(crate) rewritten: Arc<[u8]>,
     pub(crate) native: NativeSlot,
     pub(crate) admitted: Arc<Admitted>,
@@ -494,13 +601,17 @@ impl LoadedModule {
 
     /// Returns the wasmtime engine that the code is for.
     pub(crate) fn runtime(&self) -> &wasmtime::Engine {
-        self.instance_pre.module().engine()
+        &self.wasm
     }
 
     /// Returns the memory ranges of the code.
     pub(crate) fn code_ranges(&self) -> Vec<std::ops::Range<*const u8>> {
         let native = self.native.code().map(|module| module.code.executable());
-        std::iter::once(self.instance_pre.module().image_range()).chain(native).collect()
+        let compiled = match &self.instantiation {
+            Instantiation::Wasmtime(pre) => Some(pre.module().image_range()),
+            Instantiation::OwnMemory(_) => None,
+        };
+        compiled.into_iter().chain(native).collect()
     }
 
     /// Returns true if the module's calls can be suspended.
@@ -526,7 +637,6 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
         .guard_before_linear_memory(false)
         .memory_init_cow(false)
         .signals_based_traps(true)
-        .cranelift_opt_level(OptLevel::Speed)
         .wasm_branch_hinting(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(1))
         .native_unwind_info(false)
@@ -536,10 +646,17 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
         .wasm_tail_call(false)
         // The threads proposal has the atomic reads that the loader inserts. Admission refuses modules with its instructions.
         .wasm_threads(true)
-        .compiler_inlining(if inlining { Inlining::Yes } else { Inlining::No })
         .wasm_multi_value(true)
         .max_wasm_stack(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX))
         .async_stack_size(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX).saturating_add(HOST_STACK));
+    #[cfg(feature = "cranelift")]
+    config.cranelift_opt_level(wasmtime::OptLevel::Speed).compiler_inlining(if inlining {
+        wasmtime::Inlining::Yes
+    } else {
+        wasmtime::Inlining::No
+    });
+    #[cfg(not(feature = "cranelift"))]
+    let _ = inlining;
     config
 }
 
@@ -549,8 +666,18 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
 ///
 /// # Errors
 /// The compiler's error, or a failed read or write.
+#[cfg(feature = "cranelift")]
 pub fn compile_child() -> Result<(), CompileError> {
-    compile::run_child(|inlining| config(&Arc::default(), inlining))
+    cranelift::run_child(|inlining| config(&Arc::default(), inlining))
+}
+
+/// Fails: this program was built without Cranelift.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "cranelift"))]
+pub fn compile_child() -> Result<(), CompileError> {
+    Err(CompileError::Module(NO_COMPILER.to_owned()))
 }
 
 /// Becomes clang: confines the calling process, and replaces it by clang, which reads LLVM IR from standard input and writes

@@ -15,21 +15,23 @@ mod back_end;
 mod compiled_object;
 mod engine;
 mod explain;
+mod given_object;
 mod load;
 mod process;
 mod run;
 mod watchdog;
 
-pub use back_end::{BackEnd, CodeSymbol, LlvmUse};
+pub use back_end::{BackEnd, CodeSymbol, CodeWithdrawal, LlvmUse};
 pub use compiled_object::{CheckedObject, CompiledObject, ObjectFailure};
 pub use engine::{
-    CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child,
+    CheckMode, Engine, EngineOptions, LoadError, LoadedModule, ModuleCode, WasmtimeCheck, compile_child,
     compile_llvm_child, llvm_version_child,
 };
 pub use explain::{
     CodeOrigin, ExplainedCode, ExplainedFunction, ExplainedGlobal, ExplainedInstruction, LlvmExplanation,
     ModuleFunction, WithoutMachineCode,
 };
+pub use given_object::{GivenObject, ObjectRefusal};
 pub use load::cache::{Cache, CacheError, user_folder};
 pub use load::compile::{CompileError, CompileLimits};
 pub use process::remote::{RemoteInstance, SANDBOX_ARGUMENT, SandboxProcessError, sandbox_child};

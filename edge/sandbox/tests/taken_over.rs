@@ -113,9 +113,8 @@ fn start(program: &Path) -> RemoteInstance {
     RemoteInstance::start(
         &Launcher::from(program),
         &engine,
-        admitted,
+        engine.compile(admitted, true, &mut Nanos(0)).expect("it is compiled"),
         &[],
-        true,
         (None, &writes),
         &mut Nanos(0),
     )

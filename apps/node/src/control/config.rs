@@ -1,6 +1,7 @@
 //! The node's configuration: one TOML file, which is either accepted as a whole or refused. Defines its sections and
 //! checks the parts that need no node.
 
+use crate::control::compiler_config::{CompilationConfig, CompilerConfig, SIGNATURES_MAX};
 use crate::control::isolation_config::{FIRST_USER_MAX, FIRST_USER_MIN, IsolationConfig};
 use crate::control::link_spec::LinkConfig;
 use crate::control::quantity;
@@ -44,6 +45,12 @@ pub struct NodeConfiguration {
     /// Isolation of the node's child processes.
     #[serde(default)]
     pub isolation: IsolationConfig,
+    /// Compilation of modules on the node, and conditions for bundles.
+    #[serde(default)]
+    pub compilation: CompilationConfig,
+    /// Keys of compilers whose machine code the node runs.
+    #[serde(default, rename = "compiler")]
+    pub compilers: Vec<CompilerConfig>,
     /// Cores and their scheduling.
     #[serde(default)]
     pub cpu: CpuConfig,
@@ -510,6 +517,10 @@ impl NodeConfiguration {
         let first = self.isolation.first_uid;
         let users = (FIRST_USER_MIN..=FIRST_USER_MAX).contains(&first);
         range(users, "isolation", "first_uid", first.to_string(), "between 65536 and 2147482623")?;
+        let signatures = self.compilation.signatures;
+        let wanted = "from 1 to 8";
+        let fits = (1..=SIGNATURES_MAX).contains(&signatures);
+        range(fits, "compilation", "signatures", signatures.to_string(), wanted)?;
         let blocking_range = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking_max.to_string();
         range(

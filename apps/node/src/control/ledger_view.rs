@@ -266,6 +266,7 @@ impl HolderView {
         let is_about_module = matches!(
             entry.event,
             LedgerEvent::ModuleLoaded { .. }
+                | LedgerEvent::CodeWithdrawn { .. }
                 | LedgerEvent::ModuleUnloaded { .. }
                 | LedgerEvent::ModuleRefused { .. }
         );

@@ -4,6 +4,7 @@
 //! - [`config`], [`spec`], [`link_spec`], [`services`], [`table_grant`], [`share`]: descriptions of a node, its links
 //!   and its sessions.
 //! - `authority`: the decision on each request by the rights of its requester.
+//! - [`compiler_config`]: compiler keys. `module_file`: modules and bundles.
 //! - [`policy`]: profiles, roots of trust, revocation lists and test cases of an operator.
 //! - `audit`: the decisions that are written to the ledger. `ledger_view`: the part of the ledger that a reader may see.
 //! - `quantity`, `bounded_list`, `resource_keys`: serde functions for values, lists and amounts.
@@ -13,11 +14,13 @@ pub(crate) mod access;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod bounded_list;
+pub mod compiler_config;
 pub mod config;
 pub(crate) mod delegation;
 pub mod isolation_config;
 pub(crate) mod ledger_view;
 pub mod link_spec;
+pub(crate) mod module_file;
 pub mod policy;
 pub(crate) mod preprocessing;
 pub mod process_isolation;

@@ -5,6 +5,7 @@
 mod charge;
 mod check;
 mod close;
+mod compilers;
 mod confine;
 mod error;
 mod explain;
@@ -63,6 +64,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use watch::WatchedFiles;
 use weir_admission::{CalibratedProfile, Calibration, Name, Profile};
+use weir_compilation::compiler_keys::CompilerPolicy;
 use weir_datapath::clock::ClockReading;
 use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
@@ -116,6 +118,8 @@ struct LoadedConfig {
     default: CalibratedProfile,
     tables: Vec<TableFile>,
     trust: Option<Arc<Trust>>,
+    /// The trusted compilers.
+    compilers: Arc<CompilerPolicy>,
     /// The files with revocation lists.
     list_files: Vec<PathBuf>,
     /// A folder to which further files with revocation lists can be added while the node runs.
@@ -173,7 +177,20 @@ fn load_config(
     }
     let default = calibrated(Profile::default(), &config, calibration);
     let (list_files, list_folder, digest) = (policy.lists, policy.revoked, Digest::of_bytes(&hashed));
-    Ok(LoadedConfig { config, lines, profiles, default, tables, trust, list_files, list_folder, digest })
+    let keys = policy.compilers.into_iter().map(|(_, key)| key).collect();
+    let compilers = Arc::new(CompilerPolicy { keys, signatures: config.compilation.signatures.into() });
+    Ok(LoadedConfig {
+        config,
+        lines,
+        profiles,
+        default,
+        tables,
+        trust,
+        compilers,
+        list_files,
+        list_folder,
+        digest,
+    })
 }
 
 /// Tries the cases of a policy, which all have to hold before the policy takes effect.
@@ -342,11 +359,14 @@ fn new_module_loader(
         call_limit: CALL_LIMIT,
         compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
         llvm: LlvmUse::Later,
+        compiles: loaded.config.compilation.compile,
         ..EngineOptions::default()
     };
     let engine = Arc::new(Engine::new(options, cache)?);
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
-    Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking_max))
+    let blocking_max = loaded.config.cpu.blocking_max;
+    let loader = ModuleLoader::new(engine, default, profiles, setup.shipped, blocking_max);
+    Ok(loader.with_compilers(loaded.compiler_trust(loaded.trust.as_deref())))
 }
 
 /// Makes a panic abort the process, unless it is in a thread that serves a client. A node that goes on without a core's or
@@ -512,6 +532,7 @@ impl Daemon {
                 sources.iter().for_each(|source| source.join_filters());
                 self.read_changed_lists(&mut watched);
                 self.close_expired();
+                self.withdraw_untrusted_code();
                 self.uploads.remove_expired(Instant::now());
                 self.note_survival(restored.get(), &mut noted_survival);
                 if Instant::now() >= interval_end {

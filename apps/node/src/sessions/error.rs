@@ -4,9 +4,11 @@ use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
 use crate::core_thread::runner::{StartError, Stuck};
 use crate::sessions::channel_plan::PlanError;
+use crate::sessions::compiler_trust::BundleRefusal;
 use crate::sessions::link::{OutputError, UnknownLink};
 use crate::sessions::tables::TableError;
 use std::time::Duration;
+use weir_compilation::bundle::BundleError;
 use weir_datapath::driver::BatchError;
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
@@ -293,6 +295,24 @@ pub enum NodeError {
         module: String,
         /// Reason.
         error: LoadError,
+    },
+    /// The file of the module begins like a bundle, and is none.
+    #[error("module `{module}`: {error}")]
+    Bundle {
+        /// Name of the module in the request.
+        module: String,
+        /// Reason.
+        error: BundleError,
+    },
+    /// The machine code of the module's bundle is not used, and the node compiles no modules.
+    #[error(
+        "module `{module}`: the machine code of the bundle is not used: {why}. This node has no compiler"
+    )]
+    NoCode {
+        /// Name of the module in the request.
+        module: String,
+        /// Reason.
+        why: Box<BundleRefusal>,
     },
     /// The start call of the module failed.
     #[error("module `{module}` did not start: {fault}")]

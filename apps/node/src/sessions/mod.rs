@@ -4,6 +4,7 @@
 pub(crate) mod change;
 pub(crate) mod channel_plan;
 pub(crate) mod close;
+pub mod compiler_trust;
 pub(crate) mod cpu_debit;
 pub(crate) mod delegation;
 pub(crate) mod descriptors;

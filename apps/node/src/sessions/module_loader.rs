@@ -2,23 +2,29 @@
 //! module is installed afterwards.
 
 use crate::control::ShippedModules;
+use crate::control::module_file::ModuleFile;
 use crate::control::process_isolation::{Process, unsupported_in_own_process};
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::core_thread::sandbox::SandboxInstance;
 use crate::core_thread::service_bus::{ServiceBus, ServiceEndpoint};
 use crate::core_thread::task::{CallTimes, FuelRate};
+use crate::sessions::compiler_trust::{self, BundleRefusal, CompilerTrust, VouchedModule};
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::RequestFilters;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::tables::{ReadTables, TableBinding, TableRegistry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_compilation::bundle::{Bundle, ObjectForm};
+use weir_compilation::compiler_keys::VouchedCode;
+use weir_compilation::expected::profile_of_record;
 use weir_os::{Launcher, ProcessorBudget};
 use weir_sandbox::{
-    Engine, Instance, InstanceContext, LoadError, LoadedModule, MessageHandler, RemoteInstance,
+    Engine, GivenObject, Instance, InstanceContext, IsolatedAccesses, LoadError, LoadedModule,
+    MessageHandler, ModuleCode, RemoteInstance,
 };
 use weir_trust::grant::ModuleHash;
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, escaped};
 use {
     weir_admission::{Admitted, Assessment, CalibratedProfile, Name, Tier},
     weir_session::MemoryReservation,
@@ -38,6 +44,8 @@ pub struct ModuleLoader {
     pub(crate) service_bus: Arc<ServiceBus>,
     pub(crate) registry: Arc<TableRegistry>,
     pub(crate) filters: Arc<RequestFilters>,
+    /// Compilers whose machine code is used.
+    pub(crate) compilers: CompilerTrust,
 }
 
 /// A module that has been admitted, compiled and started. It gets packets once it is installed.
@@ -48,6 +56,8 @@ pub struct StartedModule {
     /// Hash of the module's bytes, computed before the node is locked.
     pub(crate) digest: ModuleHash,
     pub(crate) sandbox: SandboxInstance,
+    /// The machine code of the module's bundle, if the module runs in it.
+    pub(crate) vouched: Option<VouchedModule>,
     /// The loaded module, which LLVM can compile later; `None` for a module in a process of its own.
     pub(crate) program: Option<Arc<LoadedModule>>,
     pub(crate) call_times: CallTimes,
@@ -88,24 +98,51 @@ pub(crate) struct AdmittedModule {
     pub(crate) name: Name,
 }
 
+/// An admitted module with its code.
+struct ChosenCode {
+    code: ModuleCode,
+    call_times: CallTimes,
+    /// Name of the module in the session.
+    name: Name,
+    /// The machine code of the module's bundle, if it is used.
+    vouched: Option<VouchedModule>,
+}
+
 impl AdmissionRules<'_> {
-    /// Admits a module of a session. `file` has the module's bytes; `None` stands for a module that comes with weir.
+    /// Returns the profile by which modules of a session are admitted.
+    fn profile(&self, session: &SessionSpec) -> Result<&CalibratedProfile, NodeError> {
+        match &session.profile {
+            None => Ok(self.default),
+            // A reload may have removed the profile. The default profile could allow more, so it is not used instead.
+            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone())),
+        }
+    }
+
+    /// Admits a module of a session. `file` has the module's file; `None` stands for a module that comes with weir.
     pub(crate) fn admit(
         &self,
         session: &SessionSpec,
         spec: &ModuleSpec,
-        file: Option<Vec<u8>>,
+        file: Option<ModuleFile>,
+    ) -> Result<AdmittedModule, NodeError> {
+        let bytes = match file {
+            Some(file) => file.module,
+            None => (self.shipped)(&spec.module)
+                .ok_or_else(|| NodeError::UnknownModule(spec.module.clone()))?
+                .to_vec(),
+        };
+        self.admit_by(self.profile(session)?, session, spec, bytes)
+    }
+
+    /// Admits a module of a session by this profile.
+    fn admit_by(
+        &self,
+        profile: &CalibratedProfile,
+        session: &SessionSpec,
+        spec: &ModuleSpec,
+        bytes: Vec<u8>,
     ) -> Result<AdmittedModule, NodeError> {
         let module = || spec.module.clone();
-        let bytes = match file {
-            Some(bytes) => bytes,
-            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::UnknownModule(module()))?.to_vec(),
-        };
-        let profile = match &session.profile {
-            None => self.default,
-            // A reload may have removed the profile. The default profile could allow more, so it is not used instead.
-            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
-        };
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
         let admitted = Assessment::assess(bytes, &spec.settings(), profile)
             .and_then(Assessment::admit)
@@ -154,7 +191,13 @@ impl ModuleLoader {
             service_bus: Arc::default(),
             registry: Arc::default(),
             filters: Arc::new(RequestFilters::default()),
+            compilers: CompilerTrust::default(),
         }
+    }
+
+    /// Returns this loader with other trust in compilers.
+    pub(crate) fn with_compilers(self, compilers: CompilerTrust) -> Self {
+        Self { compilers, ..self }
     }
 
     /// Returns a loader with the same engine and profiles, and with services, tables and filters of its own, for
@@ -173,9 +216,95 @@ impl ModuleLoader {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module. `file` has the module's bytes; `None` stands for a module that comes with
-    /// weir. Debits the CPU time of the compiler process from `budget`, also after an error. The caller debits the CPU
-    /// time of the calling thread.
+    /// Admits a module, and returns it with its code: the machine code of its bundle, if the node may use that, otherwise code
+    /// that the node compiles. Charges `budget` for the compiler.
+    fn choose_code(
+        &self,
+        session: &SessionSpec,
+        spec: &ModuleSpec,
+        file: Option<ModuleFile>,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<ChosenCode, NodeError> {
+        let rules = AdmissionRules {
+            default: &self.default,
+            profiles: &self.profiles,
+            shipped: self.shipped,
+            blocking_max: self.blocking_max,
+        };
+        if let Some(bundle) = file.as_ref().and_then(|file| file.bundle.as_ref()) {
+            match self.code_of_bundle(&rules, session, spec, bundle, budget) {
+                Ok(chosen) => return Ok(chosen),
+                Err(why) if !self.engine.compiles() => {
+                    return Err(NodeError::NoCode { module: spec.module.clone(), why: Box::new(why) });
+                }
+                Err(why) => {
+                    let what = format_args!(
+                        "session `{}`: the node compiles module `{}` itself, because the machine code of its bundle is not used: {}",
+                        session.name,
+                        escaped(&spec.module),
+                        escaped(&why.to_string())
+                    );
+                    crate::log::session(&session.name).info(&what);
+                }
+            }
+        }
+        let AdmittedModule { admitted, call_times, can_suspend, name } = rules.admit(session, spec, file)?;
+        let failed = |error| NodeError::Load { module: spec.module.clone(), error };
+        let code = self.engine.compile(admitted, can_suspend, budget).map_err(failed)?;
+        Ok(ChosenCode { code, call_times, name, vouched: None })
+    }
+
+    /// Returns a module with the machine code of its bundle: if record, profile and policy agree, and then the verifier accepts
+    /// the code.
+    fn code_of_bundle(
+        &self,
+        rules: &AdmissionRules<'_>,
+        session: &SessionSpec,
+        spec: &ModuleSpec,
+        bundle: &Bundle,
+        budget: &mut dyn ProcessorBudget,
+    ) -> Result<ChosenCode, BundleRefusal> {
+        let profile = rules.profile(session).map_err(Box::new)?;
+        let [.., own_nanoseconds] = profile.calibration().spread();
+        let of_node = (profile.profile(), own_nanoseconds);
+        let mut vouched = self.compilers.vouched(bundle, ObjectForm::Suspendable, of_node)?;
+        let admit = |vouched: &VouchedCode| {
+            let stated = vouched.inputs.nanoseconds_per_1000_fuel;
+            let profile = profile_of_record(profile.profile().clone(), stated)
+                .ok_or(BundleRefusal::Nanoseconds(stated))?;
+            let module = bundle.module().to_vec();
+            Ok::<_, BundleRefusal>(rules.admit_by(&profile, session, spec, module).map_err(Box::new)?)
+        };
+        let mut admitted = admit(&vouched)?;
+        if !admitted.can_suspend {
+            // All calls of the module are short, so it runs in the code without suspension.
+            vouched = self.compilers.vouched(bundle, ObjectForm::ToCompletion, of_node)?;
+            admitted = admit(&vouched)?;
+        }
+        let AdmittedModule { admitted, call_times, can_suspend, name } = admitted;
+        vouched.check(&admitted, &spec.settings())?;
+        let VouchedCode { form, object, digest, inputs, features, vouchers, .. } = vouched;
+        let given = GivenObject {
+            object,
+            features,
+            isolated: IsolatedAccesses::from(&inputs.isolated_accesses),
+            text: inputs.text.sha256.0,
+        };
+        let code = self.engine.take_object(admitted, can_suspend, &given, budget)?;
+        let has_other_code = code.has_other_code();
+        let vouched = code.withdrawal().map(|withdrawal| VouchedModule {
+            form,
+            object: digest,
+            vouchers,
+            withdrawal,
+            has_other_code,
+        });
+        Ok(ChosenCode { code, call_times, name, vouched })
+    }
+
+    /// Admits, compiles and starts a module. `file` has the module's file, which can be a bundle; `None` stands for a module
+    /// that comes with weir. Debits the CPU time of the compiler process from `budget`, also after an error. The caller debits
+    /// the CPU time of the calling thread.
     pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
@@ -186,13 +315,8 @@ impl ModuleLoader {
         budget: &mut dyn ProcessorBudget,
     ) -> Result<StartedModule, NodeError> {
         let module = || spec.module.clone();
-        let rules = AdmissionRules {
-            default: &self.default,
-            profiles: &self.profiles,
-            shipped: self.shipped,
-            blocking_max: self.blocking_max,
-        };
-        let AdmittedModule { admitted, call_times, can_suspend, name } = rules.admit(session, spec, file)?;
+        let file = compiler_trust::read_file(&spec.module, file)?;
+        let ChosenCode { code, call_times, name, vouched } = self.choose_code(session, spec, file, budget)?;
         let failed = |error| NodeError::Load { module: module(), error };
         let before = memory.state();
         let memory_exhausted = |wanted: Option<Bytes>| NodeError::SessionMemory {
@@ -203,18 +327,17 @@ impl ModuleLoader {
             reserved: before.reserved,
         };
         // The use of each service that the module calls; `None` for a service that the session does not use.
-        let uses = admitted.manifest().calls.iter().map(|service| session.service_use(service)).collect();
+        let manifest = code.admitted().manifest();
+        let uses = manifest.calls.iter().map(|service| session.service_use(service)).collect();
         let endpoint = self.service_bus.new_endpoint(uses);
-        let (mut tables, publisher, table_binding) =
-            self.registry.bind(session, &name, admitted.manifest(), memory)?;
+        let (mut tables, publisher, table_binding) = self.registry.bind(session, &name, manifest, memory)?;
         let sandbox = match session.process {
             Process::Own => {
                 let remote = RemoteInstance::start(
                     &Launcher::of_process(),
                     &self.engine,
-                    admitted,
+                    code,
                     &spec.settings(),
-                    can_suspend,
                     (Some(memory), &limits.writes),
                     budget,
                 );
@@ -234,8 +357,7 @@ impl ModuleLoader {
                     tables: tables.initial_versions(),
                     publisher: Some(publisher),
                 };
-                let program = self.engine.load_counting(admitted, can_suspend, budget);
-                program.and_then(|program| {
+                self.engine.load_code(code).and_then(|program| {
                     program.read_source_lines();
                     let instance = Instance::start_with(&self.engine, &program, context)?;
                     let sandbox = SandboxInstance::InProcess(Box::new(instance));
@@ -265,6 +387,7 @@ impl ModuleLoader {
             admitted,
             digest,
             sandbox,
+            vouched,
             program,
             call_times,
             endpoint,

@@ -14,6 +14,7 @@ use crate::core_thread::service_bus::ServiceEndpoint;
 use crate::core_thread::task::TaskCounters;
 use crate::log::{self, warn};
 use crate::sessions::channel_plan::PlanError;
+use crate::sessions::compiler_trust::VouchedModule;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
 use crate::sessions::findings::SessionFindings;
@@ -99,6 +100,8 @@ pub(crate) struct SessionModule {
     pub(crate) isolation: String,
     /// The compiler of the code in which the module has started.
     pub(crate) first_back_end: BackEnd,
+    /// The machine code of the module's bundle, if the module has begun in it.
+    pub(crate) vouched: Option<VouchedModule>,
     /// The loaded module, which LLVM can compile later; `None` for a module in a process of its own.
     pub(crate) program: Option<Arc<LoadedModule>>,
     pub(crate) streams: Vec<Name>,
@@ -122,8 +125,17 @@ pub(crate) struct SessionModule {
 }
 
 impl SessionModule {
+    /// Returns the keys that vouch for the machine code in which the module runs; empty for code that the node has compiled.
+    pub(crate) fn compiled_by(&self) -> Vec<String> {
+        let in_use = self.vouched.as_ref().filter(|vouched| !vouched.withdrawal.is_withdrawn());
+        in_use.map(|vouched| vouched.keys().iter().map(ToString::to_string).collect()).unwrap_or_default()
+    }
+
     /// Returns the compiler of the module's code.
     pub(crate) fn back_end(&self) -> BackEnd {
+        if self.vouched.as_ref().is_some_and(|vouched| vouched.withdrawal.is_withdrawn()) {
+            return BackEnd::Cranelift;
+        }
         self.program.as_ref().map_or(self.first_back_end, |program| program.back_end())
     }
 }

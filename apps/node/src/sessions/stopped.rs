@@ -113,6 +113,7 @@ pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
         state: if is_ended { "unloaded" } else { "running" }.to_owned(),
         isolation: module.isolation.clone(),
         back_end: module.back_end().to_string(),
+        compiled_by: module.compiled_by(),
         streams: module.streams.iter().map(Name::to_string).collect(),
         findings: if module.has_findings { module.written.findings.by_severity() } else { BTreeMap::new() },
         ..ModuleStatus::default()

@@ -6,6 +6,7 @@ use weir_ledger::{
     ByteSeconds, CloseReason, CredentialHolder, Decision, DecisionOutcome, Digest, DropCause, EntryRef,
     FORMAT, Idle, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText, LineResult, Reserved,
     ReservedLink, ReservedProcessor, SessionId, UnloadReason, Usage, VerifiedLedger, Verifier, VerifyOptions,
+    VouchedObject,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -80,7 +81,29 @@ pub fn events() -> Vec<LedgerEvent> {
             reserved: reserved(),
             holder: Some(Box::new(holder())),
         },
-        LedgerEvent::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
+        LedgerEvent::ModuleLoaded {
+            session: session(1),
+            module: name("rtt"),
+            code,
+            tier: Tier::Proved,
+            compiled: None,
+        },
+        LedgerEvent::ModuleLoaded {
+            session: session(1),
+            module: name("dns"),
+            code,
+            tier: Tier::Proved,
+            compiled: Some(Box::new(VouchedObject {
+                object: code,
+                semantics: vec![LedgerText::new("weir-key:a"), LedgerText::new("weir-key:b")],
+                bounds: vec![LedgerText::new("weir-key:a")],
+            })),
+        },
+        LedgerEvent::CodeWithdrawn {
+            session: session(1),
+            module: name("dns"),
+            reason: LedgerText::new("weir-key:a is revoked"),
+        },
         LedgerEvent::Usage { session: session(1), intervals: 1, usage: usage.clone() },
         LedgerEvent::SessionChanged { session: session(1), reserved: Reserved::default() },
         LedgerEvent::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) },

@@ -51,6 +51,12 @@ impl DelegationId {
         Self(truncated(&hash.finalize().into()))
     }
 
+    /// Returns the identifier by which a compiler's key is revoked. No credential has this identifier.
+    pub fn of_compiler(key: &PublicKey) -> Self {
+        let hash = Sha256::new().chain_update(b"weir compiler key 1\0").chain_update(key.as_bytes());
+        Self(truncated(&hash.finalize().into()))
+    }
+
     /// Returns the 20 bytes.
     pub fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0

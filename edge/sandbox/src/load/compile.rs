@@ -1,18 +1,14 @@
-//! Compiles rewritten modules in a child process.
+//! The limits of compilers, and their processes.
 //!
 //! A module determines how much time and memory its compilation takes. Untrusted modules are therefore compiled in a
-//! [child](weir_os::child) that is killed when it exceeds its limits of time and memory. The child is this same program
-//! with the argument `compile-cranelift`. It reads the module from standard input and writes the code and a digest of the code to
-//! standard output. Before it reads, the child gives up all other rights. An attacker who takes over the compiler can only
-//! compute until the time is over, and answer with other code.
+//! [child](weir_os::child) that is killed when it exceeds its limits of time and memory. Before the child reads the module, it
+//! gives up all other rights. An attacker who takes over the compiler can only compute until the time is over, and answer with
+//! other code.
 
-use sha2::{Digest, Sha256};
-use std::io::{self, Read, Write};
+use std::io;
 use weir_os::child::{self, ChildError, ChildLimits, ChildReply, Cores};
 use weir_os::{Launcher, ProcessorBudget};
 use weir_units::{Bytes, Nanos};
-
-const DIGEST_BYTES: usize = 32;
 
 /// Largest code that is accepted from a child, in bytes.
 const CODE_MAX: usize = 256 << 20;
@@ -61,33 +57,6 @@ pub enum CompileError {
     Process(#[from] io::Error),
 }
 
-/// The first byte of a child's input if functions may be inlined; otherwise it is 0.
-const INLINING: u8 = 1;
-
-/// Compiles a rewritten module in a child process. Charges the child's processor time to the budget, also on failure.
-pub(crate) fn in_child(
-    bytes: &[u8],
-    inlining: bool,
-    limits: CompileLimits,
-    budget: &mut dyn ProcessorBudget,
-) -> Result<Vec<u8>, CompileError> {
-    let question = [&[u8::from(inlining) * INLINING], bytes].concat();
-    let answer = ask(&Launcher::of_process(), &["compile-cranelift"], &question, limits, budget)?;
-    if !answer.has_succeeded {
-        return Err(CompileError::Module(answer.stderr));
-    }
-    let mut code = answer.bytes;
-    let end = code.len().saturating_sub(DIGEST_BYTES);
-    if code.len() < DIGEST_BYTES || Sha256::digest(&code[..end]).as_slice() != &code[end..] {
-        return Err(CompileError::Process(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the compiler's answer is incomplete",
-        )));
-    }
-    code.truncate(end);
-    Ok(code)
-}
-
 /// Asks a compiler in a child process. Charges the child's processor time to the budget, also on failure.
 pub(crate) fn ask(
     launcher: &Launcher,
@@ -116,21 +85,4 @@ pub(crate) fn ask(
         ChildError::Process(error) => CompileError::Process(error),
         ChildError::AnswerTooLong(_) => CompileError::Process(io::Error::other(error)),
     })
-}
-
-/// Runs the compiler child. `config` returns the configuration of wasmtime; its argument is true if functions may be
-/// inlined. See [`crate::compile_child`].
-pub(crate) fn run_child(config: impl FnOnce(bool) -> wasmtime::Config) -> Result<(), CompileError> {
-    child::confine_or_exit(weir_os::confine_compiler);
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes)?;
-    let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));
-    let (inlining, bytes) =
-        bytes.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    let engine = wasmtime::Engine::new(&config(*inlining == INLINING)).map_err(module)?;
-    let code = engine.precompile_module(bytes).map_err(module)?;
-    let mut out = io::stdout().lock();
-    out.write_all(&code)?;
-    out.write_all(&Sha256::digest(&code))?;
-    Ok(out.flush()?)
 }

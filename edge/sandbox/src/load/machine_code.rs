@@ -71,23 +71,53 @@ impl MachineCode {
         }
     }
 
-    /// Verifies the code of an object file that is said to be of this rewritten module, lowered with these options. Returns the
-    /// text of the LLVM module, and the verdict.
+    /// Returns the code, if the verifier has accepted it, and the object file.
+    pub(crate) fn accepted(self) -> Result<(AcceptedCode, Vec<u8>), Rejections> {
+        let Self { lowered, thunks, object, functions, verdict, .. } = self;
+        verdict.map(|verified| (AcceptedCode { lowered, thunks, functions, verified }, object))
+    }
+}
+
+/// Machine code that the verifier has accepted.
+#[derive(Debug)]
+pub(crate) struct AcceptedCode {
+    pub(crate) lowered: Lowered,
+    pub(crate) thunks: Vec<HostThunk>,
+    /// For each function of the module that is not imported, its index in the code.
+    pub(crate) functions: Vec<u32>,
+    pub(crate) verified: VerifiedCode,
+}
+
+/// A lowered module whose object file others have compiled.
+pub(crate) struct ForeignCode {
+    lowered: Lowered,
+    thunks: Vec<HostThunk>,
+    features: CpuFeatures,
+}
+
+impl ForeignCode {
+    /// Lowers a rewritten module as the compilation of the object file did.
     ///
     /// # Errors
     /// The module cannot be lowered.
-    pub(crate) fn of_object(
-        bytes: &[u8],
-        options: &LowerOptions,
-        object: &[u8],
-    ) -> Result<(String, Result<VerifiedCode, ForeignObjectError>), MachineCodeError> {
+    pub(crate) fn lower(bytes: &[u8], options: &LowerOptions) -> Result<Self, MachineCodeError> {
         let lowered = weir_lower::lower_with(bytes, options)?;
         let thunks = host_thunks(&lowered).map_err(MachineCodeError::Host)?;
-        let verdict = match verified(&lowered, &thunks, options.features, object) {
-            Err(error) => Err(error.into()),
-            Ok((_, verdict)) => verdict.map_err(Into::into),
-        };
-        Ok((lowered.ir, verdict))
+        Ok(Self { lowered, thunks, features: options.features })
+    }
+
+    /// Returns the text of the LLVM module.
+    pub(crate) fn text(&self) -> &str {
+        &self.lowered.ir
+    }
+
+    /// Links the object file, and verifies its code.
+    ///
+    /// # Errors
+    /// The object file cannot be linked, or the verifier rejects the code.
+    pub(crate) fn verify(self, object: &[u8]) -> Result<AcceptedCode, ForeignObjectError> {
+        let (functions, verdict) = verified(&self.lowered, &self.thunks, self.features, object)?;
+        Ok(AcceptedCode { lowered: self.lowered, thunks: self.thunks, functions, verified: verdict? })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The machine code is not trusted: `weir-verify` proves that it accesses nothing but the module's own memory.
 
 use crate::load::compile::CompileError;
-use crate::load::machine_code::{MachineCode, MachineCodeError};
+use crate::load::machine_code::{AcceptedCode, MachineCode, MachineCodeError};
 use crate::load::rewrite::{LIMIT, NEXT_EVENT, SUSPEND, global_export_name};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weir_abi::host::{HOST_FUNCTIONS, HostFunction};
 use weir_lower::{CodePositions, Constant, GuestThunk, Lowered, Thunk};
 use weir_native::layout::GLOBALS_MAX;
-use weir_native::{CODE_MAX, NativeCode};
+use weir_native::{CODE_MAX, CodeError, NativeCode};
 
 /// A function of the host that machine code calls through a thunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,12 +87,20 @@ impl NativeModule {
         compile: impl FnMut(&str) -> Result<Vec<u8>, CompileError>,
     ) -> Result<Self, CompileError> {
         let failed = |error: &dyn std::fmt::Display| CompileError::Module(error.to_string());
-        let MachineCode { lowered, thunks, object, functions: indices, verdict, .. } =
-            MachineCode::new(bytes, MachineCode::options(), compile).map_err(|error| match error {
-                MachineCodeError::Compile(error) => error,
-                error => failed(&error),
-            })?;
-        let verified = verdict.map_err(|rejections| failed(&rejections))?;
+        let code = MachineCode::new(bytes, MachineCode::options(), compile).map_err(|error| match error {
+            MachineCodeError::Compile(error) => error,
+            error => failed(&error),
+        })?;
+        let (code, object) = code.accepted().map_err(|rejections| failed(&rejections))?;
+        Self::new(code, object).map_err(|error| failed(&error))
+    }
+
+    /// Loads verified code of this object file into memory.
+    ///
+    /// # Errors
+    /// The system has no memory.
+    pub(crate) fn new(code: AcceptedCode, object: Vec<u8>) -> Result<Self, CodeError> {
+        let AcceptedCode { lowered, thunks, functions: indices, verified } = code;
         let mut places: Vec<(u32, u32)> = (lowered.imported..)
             .zip(&indices)
             .filter_map(|(function, index)| {
@@ -102,7 +110,7 @@ impl NativeModule {
         places.sort_unstable();
         // Without positions, faults name the function whose code has the instruction.
         let positions = weir_lower::positions(&object, CODE_MAX).unwrap_or_default();
-        let code = NativeCode::new(verified, thunks.len()).map_err(|error| failed(&error))?;
+        let code = NativeCode::new(verified, thunks.len())?;
         let function_index =
             |function: u32| indices.get(function.checked_sub(lowered.imported)? as usize).copied();
         let functions = lowered
@@ -147,6 +155,17 @@ impl NativeModule {
     /// Returns the place below the memory of an exported global.
     pub(crate) fn global(&self, export: &str) -> Option<u32> {
         self.globals.get(export).copied()
+    }
+
+    /// Returns the register for the first value of a mutable global, by its place below the memory; 0 if there is none.
+    pub(crate) fn first_value(&self, below: u32) -> u64 {
+        let global = self.mutable_globals.iter().find(|global| global.below == below);
+        let bytes = global.and_then(|global| global.first_value.get(..8).or(Some(&global.first_value)));
+        let mut register = [0; 8];
+        if let Some(bytes) = bytes {
+            register[..bytes.len()].copy_from_slice(bytes);
+        }
+        u64::from_le_bytes(register)
     }
 
     /// Returns the functions by rising address: index in the rewritten module, name, and addresses.

@@ -4,9 +4,10 @@ use crate::run::entry::{EntryFunction, UntypedFunction, register_of};
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostState, Register};
 use crate::run::native::{Arguments, NativeInstance, NativeStep};
+use crate::run::sandbox_memory::SandboxMemory;
 use crate::run::slice::pause;
 use std::pin::Pin;
-use wasmtime::{Memory, Store, Val, WasmParams, WasmResults};
+use wasmtime::{Store, Val, WasmParams, WasmResults};
 
 /// A method of calling a function of the module: on the caller's stack, or on a stack of its own.
 pub(crate) trait CallMethod {
@@ -29,10 +30,16 @@ pub(crate) trait CallMethod {
 /// The function that converts the result of a function of the module to the value of the call.
 pub(crate) type ToCallValue<R> = fn(R) -> wasmtime::Result<i64>;
 
+/// Returns the function in Cranelift's code. An instance without such code always runs in verified code, and has ended if the
+/// verified code is withdrawn.
+fn compiled<F>(function: Option<&F>) -> wasmtime::Result<&F> {
+    function.ok_or_else(|| FaultKind::Withdrawn.into())
+}
+
 /// The method of calling on the caller's stack, to completion.
 pub(crate) struct ToCompletion<'a> {
     pub(crate) store: &'a mut Store<HostState>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: SandboxMemory,
     pub(crate) native: Option<&'a mut NativeInstance>,
 }
 
@@ -46,7 +53,7 @@ impl CallMethod for ToCompletion<'_> {
         R: WasmResults + Register + Sync + 'static,
     {
         let (Some(native), Some(index)) = (self.native, function.native) else {
-            return function.compiled.call(self.store, arguments).and_then(value);
+            return compiled(function.compiled.as_ref())?.call(self.store, arguments).and_then(value);
         };
         let (registers, count) = arguments.registers();
         let register = native.call(index, &registers[..count], self.store, self.memory)?;
@@ -60,7 +67,7 @@ impl CallMethod for ToCompletion<'_> {
     ) -> Self::Output {
         let arguments = arguments(self.store.data());
         let (Some(native), Some(index)) = (self.native, function.native) else {
-            return function.compiled.call(self.store, &arguments, &mut []).map(|()| 0);
+            return compiled(function.compiled.as_ref())?.call(self.store, &arguments, &mut []).map(|()| 0);
         };
         let registers: Vec<u64> = arguments.iter().map(register_of).collect();
         native.call(index, &registers, self.store, self.memory).map(|_| 0)
@@ -72,7 +79,7 @@ pub(crate) struct CallOwner {
     /// Dropped before the store, which owns the address space.
     pub(crate) native: Option<NativeInstance>,
     pub(crate) store: Store<HostState>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: SandboxMemory,
 }
 
 impl CallOwner {
@@ -118,7 +125,10 @@ impl CallMethod for OnFiber {
         }
         let function = function.compiled.clone();
         Box::pin(async move {
-            let result = function.call_async(&mut self.0.store, arguments).await;
+            let result = match compiled(function.as_ref()) {
+                Ok(function) => function.call_async(&mut self.0.store, arguments).await,
+                Err(error) => Err(error),
+            };
             (self.0, result.and_then(value))
         })
     }
@@ -137,7 +147,10 @@ impl CallMethod for OnFiber {
             });
         }
         Box::pin(async move {
-            let result = function.compiled.call_async(&mut self.0.store, &arguments, &mut []).await;
+            let result = match compiled(function.compiled.as_ref()) {
+                Ok(function) => function.call_async(&mut self.0.store, &arguments, &mut []).await,
+                Err(error) => Err(error),
+            };
             (self.0, result.map(|()| 0))
         })
     }

@@ -6,28 +6,29 @@ use crate::run::event::EventHandlers;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostState, Register};
 use crate::run::native::NativeInstance;
+use crate::run::sandbox_memory::SandboxMemory;
 use crate::run::slice::CallCounter;
 use std::marker::PhantomData;
 use wasmtime::{
-    AsContextMut, Func, Global, Instance, Memory, Store, StoreContextMut, TypedFunc, Val, WasmParams,
-    WasmResults,
+    AsContextMut, Func, Global, Instance, Store, StoreContextMut, TypedFunc, Val, WasmParams, WasmResults,
 };
 use weir_abi::entry::EntryResult;
-use weir_abi::{export, host};
+use weir_abi::host;
 use weir_admission::{Admitted, EntryKind, ModuleInfo};
 use weir_bounds::EntryPoint;
 use weir_native::NativeGlobals;
 
-/// The exports of an instance, in the code that Cranelift has compiled and in machine code.
+/// The exports of an instance, in the code that Cranelift has compiled and in machine code: in one of them or in both.
 pub(crate) struct Exports<'a> {
-    pub(crate) instance: Instance,
+    pub(crate) instance: Option<Instance>,
+    pub(crate) memory: SandboxMemory,
     pub(crate) store: &'a mut Store<HostState>,
     pub(crate) native: Option<&'a NativeModule>,
 }
 
 /// A function of the module that the host calls.
 pub(crate) struct EntryFunction<P, R> {
-    pub(crate) compiled: TypedFunc<P, R>,
+    pub(crate) compiled: Option<TypedFunc<P, R>>,
     /// The index in the machine code.
     pub(crate) native: Option<u32>,
 }
@@ -42,7 +43,7 @@ impl<P, R> Clone for EntryFunction<P, R> {
 /// A function of the module whose type is known only at run time.
 #[derive(Clone, Copy)]
 pub(crate) struct UntypedFunction {
-    pub(crate) compiled: Func,
+    pub(crate) compiled: Option<Func>,
     /// The index in the machine code.
     pub(crate) native: Option<u32>,
 }
@@ -50,7 +51,7 @@ pub(crate) struct UntypedFunction {
 /// A global that the host reads and writes.
 #[derive(Clone, Copy)]
 pub(crate) struct HostGlobal<T> {
-    compiled: Global,
+    compiled: Option<Global>,
     /// The place below the memory for machine code.
     below: Option<u32>,
     ty: PhantomData<T>,
@@ -72,7 +73,7 @@ impl<'a> Globals<'a> {
     pub(crate) fn get<T: Register>(&mut self, global: HostGlobal<T>) -> T {
         T::from_register(match (global.below, &self.native) {
             (Some(below), Some(native)) => native.get(below),
-            _ => register_of(&global.compiled.get(&mut self.store)),
+            _ => global.compiled.map_or(0, |global| register_of(&global.get(&mut self.store))),
         })
     }
 
@@ -83,7 +84,7 @@ impl<'a> Globals<'a> {
                 native.set(below, &value.to_register().to_le_bytes()[..size_of::<T>()]);
             }
             // Setting the global cannot fail, because it is mutable and of the value's type.
-            _ => _ = global.compiled.set(&mut self.store, value.into()),
+            _ => _ = global.compiled.map(|global| global.set(&mut self.store, value.into())),
         }
     }
 }
@@ -94,20 +95,32 @@ impl Exports<'_> {
         &mut self,
         name: &str,
     ) -> wasmtime::Result<EntryFunction<P, R>> {
-        let compiled = self.instance.get_typed_func(&mut *self.store, name)?;
-        Ok(EntryFunction { compiled, native: self.native.and_then(|native| native.function(name)) })
+        let compiled =
+            self.instance.map(|instance| instance.get_typed_func(&mut *self.store, name)).transpose()?;
+        let native = self.native.and_then(|native| native.function(name));
+        if compiled.is_none() && native.is_none() {
+            return Err(missing(name));
+        }
+        Ok(EntryFunction { compiled, native })
     }
 
     /// Returns an exported function of any type.
     pub(crate) fn untyped_function(&mut self, name: &str) -> wasmtime::Result<UntypedFunction> {
-        let compiled = self.instance.get_func(&mut *self.store, name).ok_or_else(|| missing(name))?;
-        Ok(UntypedFunction { compiled, native: self.native.and_then(|native| native.function(name)) })
+        let compiled = self.instance.and_then(|instance| instance.get_func(&mut *self.store, name));
+        let native = self.native.and_then(|native| native.function(name));
+        if compiled.is_none() && native.is_none() {
+            return Err(missing(name));
+        }
+        Ok(UntypedFunction { compiled, native })
     }
 
     /// Returns an exported global.
     pub(crate) fn global<T>(&mut self, name: &str) -> wasmtime::Result<HostGlobal<T>> {
-        let compiled = self.instance.get_global(&mut *self.store, name).ok_or_else(|| missing(name))?;
+        let compiled = self.instance.and_then(|instance| instance.get_global(&mut *self.store, name));
         let below = self.native.and_then(|native| native.global(name));
+        if compiled.is_none() && below.is_none() {
+            return Err(missing(name));
+        }
         Ok(HostGlobal { compiled, below, ty: PhantomData })
     }
 
@@ -137,7 +150,7 @@ fn missing(name: &str) -> wasmtime::Error {
 
 /// The exports of a module's WebAssembly instance that the host uses.
 pub(crate) struct Wasm {
-    pub(crate) memory: Memory,
+    pub(crate) memory: SandboxMemory,
     /// The functions that are called before the first packet, in order.
     pub(crate) starts: Vec<StartFunction>,
     pub(crate) run: EntryFunction<(i32, i64), i64>,
@@ -174,10 +187,7 @@ impl Wasm {
         checks: Checks,
     ) -> wasmtime::Result<Self> {
         let facts = admitted.info();
-        let memory = exports
-            .instance
-            .get_memory(&mut *exports.store, export::MEMORY)
-            .ok_or_else(|| missing(export::MEMORY))?;
+        let memory = exports.memory;
         let remaining = exports.global(rewrite::REMAINING)?;
         let drops = exports.global(rewrite::DROPS)?;
         let event_mask = facts.stream_function.map(|_| exports.global(rewrite::EVENT_MASK)).transpose()?;
@@ -186,7 +196,10 @@ impl Wasm {
             None => None,
             Some(_) => {
                 let pointer: HostGlobal<i32> = exports.global(rewrite::STACK_POINTER)?;
-                let empty = Globals::new(exports.store, None).get(pointer);
+                let empty = match (pointer.compiled, exports.native, pointer.below) {
+                    (None, Some(native), Some(below)) => i32::from_register(native.first_value(below)),
+                    _ => Globals::new(exports.store, None).get(pointer),
+                };
                 Some((pointer, empty))
             }
         };

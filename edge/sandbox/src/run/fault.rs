@@ -48,6 +48,11 @@ pub enum FaultKind {
     /// `weir_start` returned a value other than 0.
     #[error("`weir_start` returned {0}: the module does not want to run")]
     Declined(i32),
+    /// The key that vouched for the module's machine code is not trusted any more, and there is no other code.
+    #[error(
+        "the key that vouched for its machine code is not trusted any more, and this node has no compiler for it"
+    )]
+    Withdrawn,
     /// Any other trap.
     #[error("trap")]
     Other,

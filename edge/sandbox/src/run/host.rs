@@ -12,6 +12,7 @@ use crate::run::outgoing::{SentFrames, send};
 use crate::run::patching::{Patch, patch};
 use crate::run::pattern::{PatternError, Patterns};
 use crate::run::rights::WriteRights;
+use crate::run::sandbox_memory::OwnMemory;
 use crate::run::slice::{self, CallCounter, SliceState};
 use crate::run::streams::{self, InstanceStreams};
 use crate::run::table::{TablePublisher, publish};
@@ -135,6 +136,8 @@ pub(crate) struct HostState {
     pub(crate) held_memory: Option<HeldMemory>,
     /// The size of `held_memory` and of the private memory before the last growth of the memory.
     before_growth: (Bytes, usize),
+    /// The private memory, if it is no memory of wasmtime. Dropped last, because other fields have addresses in it.
+    pub(crate) own_memory: Option<OwnMemory>,
 }
 
 impl HostState {
@@ -182,6 +185,7 @@ impl HostState {
             patterns: Vec::new(),
             string_places: Vec::new(),
             lines_logged: 0,
+            own_memory: None,
         }
     }
 

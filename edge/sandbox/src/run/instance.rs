@@ -2,7 +2,7 @@
 //! records, frames and patches. The calls themselves are in `suspend.rs`.
 
 use crate::back_end::{BackEnd, NativeSlot};
-use crate::engine::{Engine, LoadError, LoadedModule};
+use crate::engine::{Engine, Instantiation, LoadError, LoadedModule};
 use crate::load::native::NativeModule;
 use crate::load::rewrite::Checks;
 use crate::run::entry::{Exports, Globals, Wasm};
@@ -13,6 +13,7 @@ use crate::run::host::{HostState, LogLine, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::native::NativeInstance;
 use crate::run::patching::Patch;
+use crate::run::sandbox_memory::{OwnMemory, SandboxMemory};
 use crate::run::slice::{SandboxView, SliceState, lock};
 use crate::run::source_lines::SourceLines;
 use crate::run::space::{Area, map_areas, release_pages};
@@ -114,8 +115,8 @@ pub struct Instance {
     /// The machine code, if the module runs in it. Dropped before the store, which owns the address space.
     pub(crate) native: Option<NativeInstance>,
     back_end: BackEnd,
-    /// The slot for machine code, while the module does not run in it, and the instance of Cranelift's code.
-    pending: Option<(NativeSlot, wasmtime::Instance)>,
+    /// The slot for machine code, if this instance has to follow its changes, and the instance of Cranelift's code.
+    slot: Option<(NativeSlot, Option<wasmtime::Instance>)>,
     /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
     /// `None` if instantiation failed.
@@ -219,15 +220,20 @@ impl Instance {
         let mut store = Store::new(module.runtime(), host);
         store.limiter(|host| host);
         engine.disable_wasmtime_checks(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
-        let made = match module.checks.has_suspendable_calls() {
-            true => poll_ready(module.instance_pre.instantiate_async(&mut store)),
-            false => module.instance_pre.instantiate(&mut store),
+        let made = match &module.instantiation {
+            Instantiation::Wasmtime(pre) if module.checks.has_suspendable_calls() => {
+                poll_ready(pre.instantiate_async(&mut store)).map(Some)
+            }
+            Instantiation::Wasmtime(pre) => pre.instantiate(&mut store).map(Some),
+            Instantiation::OwnMemory(initial) => {
+                OwnMemory::make(&mut store, engine.spaces(), initial, &module.rewritten).map(|()| None)
+            }
         };
         let mut this = Self {
             watch: None,
             native: None,
             back_end: BackEnd::Cranelift,
-            pending: None,
+            slot: None,
             checks: module.checks,
             indices: module.indices,
             store: None,
@@ -268,10 +274,18 @@ impl Instance {
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
         let native = module.native.code();
-        let exports = Exports { instance, store: &mut store, native: native.map(Arc::as_ref) };
+        let memory = match instance {
+            None => SandboxMemory::Own,
+            Some(instance) => {
+                let exported = instance.get_memory(&mut store, weir_abi::export::MEMORY);
+                let missing = || LoadError::Sandbox("the rewritten module exports no memory".into());
+                SandboxMemory::Wasmtime(exported.ok_or_else(missing)?)
+            }
+        };
+        let exports = Exports { instance, memory, store: &mut store, native: native.map(Arc::as_ref) };
         let wasm = Wasm::find_exports(exports, module.admitted(), module.checks).map_err(unexpected)?;
-        this.base = wasm.memory.data_ptr(&store);
-        let private = wasm.memory.data_size(&store);
+        this.base = memory.base(&store);
+        let private = memory.size(&store);
         if !engine.spaces().contains(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
@@ -299,8 +313,9 @@ impl Instance {
         }
         if native.is_some() {
             this.back_end = BackEnd::Llvm;
-        } else {
-            this.pending = Some((module.native.clone(), instance));
+        }
+        if native.is_none() || module.can_be_withdrawn {
+            this.slot = Some((module.native.clone(), instance));
         }
         this.watch = Some(watch);
         this.store = Some(store);
@@ -310,16 +325,61 @@ impl Instance {
         Ok(this)
     }
 
-    /// Continues in verified machine code, if there is some now. No call may be in progress.
-    #[inline]
-    pub(crate) fn move_to_native(&mut self) {
-        if self.pending.as_ref().is_some_and(|(slot, _)| slot.is_filled())
-            && let Some((slot, instance)) = self.pending.take()
-            && let Some(module) = slot.code()
-        {
-            // Without memory for another stack, the instance stays where it is.
-            _ = self.enter_native(module, instance);
+    /// Withdraws the verified code, as [`CodeWithdrawal`](crate::CodeWithdrawal) does.
+    pub(crate) fn withdraw_verified_code(&self) {
+        if let Some((slot, _)) = &self.slot {
+            slot.withdraw();
         }
+    }
+
+    /// Moves to verified machine code if there is some now, and away from such code if it was withdrawn. No call may be in
+    /// progress.
+    #[inline]
+    pub(crate) fn follow_slot(&mut self) {
+        if let Some((slot, instance)) = &self.slot {
+            let instance = *instance;
+            match self.native {
+                None if slot.is_filled() => {
+                    // The node withdraws only code that the module began with, so a filled slot does not change again.
+                    let slot = slot.clone();
+                    self.slot = None;
+                    if let (Some(module), Some(instance)) = (slot.code(), instance) {
+                        // Without memory for another stack, the instance stays where it is.
+                        _ = self.enter_native(module, instance);
+                    }
+                }
+                Some(_) if slot.is_withdrawn() => self.leave_native(instance),
+                _ => {}
+            }
+        }
+    }
+
+    /// Continues in Cranelift's code, or ends the module if there is none.
+    #[cold]
+    fn leave_native(&mut self, instance: Option<wasmtime::Instance>) {
+        self.slot = None;
+        let moved = instance.and_then(|instance| self.enter_cranelift(instance).ok());
+        if moved.is_none() {
+            self.strike_counter.end();
+            self.release_kept();
+            self.describe(CallFault::without_place(FaultKind::Withdrawn), During::Idle);
+        }
+        self.native = None;
+        self.back_end = BackEnd::Cranelift;
+    }
+
+    fn enter_cranelift(&mut self, instance: wasmtime::Instance) -> wasmtime::Result<()> {
+        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return Ok(()) };
+        if let Some(native) = &mut self.native {
+            native.copy_globals_to(instance, store)?;
+        }
+        let admitted = Arc::clone(&store.data().admitted);
+        let exports = Exports { instance: Some(instance), memory: wasm.memory, store, native: None };
+        let moved = Wasm::find_exports(exports, &admitted, self.checks)?;
+        let stack = moved.stack.zip(wasm.stack).map(|((pointer, _), (_, empty))| (pointer, empty));
+        store.data_mut().counter = moved.counter;
+        self.wasm = Some(Wasm { stack, ..moved });
+        Ok(())
     }
 
     #[cold]
@@ -333,7 +393,7 @@ impl Instance {
         let mut native = unsafe { NativeInstance::new(self.base, module)? };
         native.copy_globals(instance, store)?;
         let admitted = Arc::clone(&store.data().admitted);
-        let exports = Exports { instance, store, native: Some(module) };
+        let exports = Exports { instance: Some(instance), memory: wasm.memory, store, native: Some(module) };
         let moved = Wasm::find_exports(exports, &admitted, self.checks)?;
         // The stack is not empty now, if an aborted call has left it in use.
         let stack = moved.stack.zip(wasm.stack).map(|((pointer, _), (_, empty))| (pointer, empty));
@@ -707,7 +767,7 @@ impl Instance {
         let Some(store) = &self.store else { return lock(&self.slice).view };
         let host = store.data();
         SandboxView {
-            memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store))
+            memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.size(store))
                 + usize::try_from(host.stream_memory().0).unwrap_or(usize::MAX),
             streams: host.streams.as_ref().map(|streams| streams.counters()).unwrap_or_default(),
             records_dropped: host.records_dropped,

@@ -25,9 +25,10 @@ use wasmtime::Module;
 /// The signal that interrupts a call. The default action for it is to ignore it, so a late signal is harmless.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-/// The addresses of a module's compiled functions.
+/// The addresses of a module's functions in Cranelift's code; empty if there is no such code.
+#[derive(Default)]
 pub(crate) struct CodeMap {
-    module: Module,
+    module: Option<Module>,
     /// Address ranges of the functions, sorted.
     functions: Vec<Range<usize>>,
 }
@@ -38,7 +39,7 @@ impl CodeMap {
         let mut functions: Vec<_> =
             module.functions().map(|f| text + f.offset..text + f.offset + f.len).collect();
         functions.sort_unstable_by_key(|function| function.start);
-        Self { module: module.clone(), functions }
+        Self { module: Some(module.clone()), functions }
     }
 
     /// Returns true if the instruction at `pc` is in one of the module's functions. Returns false for the code that enters and
@@ -53,16 +54,19 @@ impl CodeMap {
 
     /// Returns the functions: index in the rewritten module, name, and addresses.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = (u32, Option<String>, Range<usize>)> {
-        let text = self.module.text().as_ptr().addr();
-        self.module
-            .functions()
-            .map(move |f| (f.index.as_u32(), f.name, text + f.offset..text + f.offset + f.len))
+        self.module.iter().flat_map(|module| {
+            let text = module.text().as_ptr().addr();
+            module
+                .functions()
+                .map(move |f| (f.index.as_u32(), f.name, text + f.offset..text + f.offset + f.len))
+        })
     }
 
     /// Returns the index and name of the function that contains an instruction.
     pub(crate) fn function_at(&self, pc: usize) -> Option<(u32, Option<String>)> {
-        let offset = pc.checked_sub(self.module.text().as_ptr().addr())?;
-        let mut functions = self.module.functions();
+        let module = self.module.as_ref()?;
+        let offset = pc.checked_sub(module.text().as_ptr().addr())?;
+        let mut functions = module.functions();
         let function = functions.find(|f| (f.offset..f.offset + f.len).contains(&offset))?;
         Some((function.index.as_u32(), function.name))
     }
@@ -87,7 +91,7 @@ pub(crate) fn set_current_call(watch: Option<&WatchEntry>) {
 /// # Safety
 /// The thread exists until this function returns.
 pub(crate) unsafe fn send(thread: libc::pthread_t) {
-    if trap_target().is_some() {
+    if can_interrupt() {
         // SAFETY: the thread exists, by this function's contract.
         unsafe { libc::pthread_kill(thread, SIGNAL) };
     }
@@ -97,7 +101,7 @@ pub(crate) unsafe fn send(thread: libc::pthread_t) {
 pub(crate) fn install_handler() -> io::Result<()> {
     static PREPARED: OnceLock<Result<(), i32>> = OnceLock::new();
     let prepared = PREPARED.get_or_init(|| {
-        if trap_target().is_none() {
+        if !can_interrupt() {
             return Ok(());
         }
         // SAFETY: sigaction is a plain C struct for which all zeros are a value.
@@ -120,16 +124,15 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     let watch = CURRENT_CALL.with(|current| current.load(Ordering::Relaxed));
     // SAFETY: the pointer is null, or was set by this thread for a call that has not ended.
     let Some(watch) = (unsafe { watch.as_ref() }) else { return };
-    let (Some(code), Some(target)) = (watch.code_to_interrupt(), TRAP_TARGET.get().and_then(Option::as_ref))
-    else {
-        return;
-    };
+    let Some(code) = watch.code_to_interrupt() else { return };
     // SAFETY: the kernel passes the interrupted context, as requested by SA_SIGINFO.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let pc = pc(context);
     if weir_native::interrupt(context).is_some() {
         watch.set_interrupted_at(pc);
-    } else if code.contains(pc) {
+    } else if code.contains(pc)
+        && let Some(target) = TRAP_TARGET.get().and_then(Option::as_ref)
+    {
         watch.set_interrupted_at(pc);
         set_pc(context, target.address);
     }
@@ -145,7 +148,20 @@ struct TrapTarget {
 /// The [`TrapTarget`] of this process. Its value is `None` if calls cannot be interrupted on this processor.
 static TRAP_TARGET: OnceLock<Option<TrapTarget>> = OnceLock::new();
 
+/// Returns true if calls can be interrupted on this processor: those in Cranelift's code by way of the [`TrapTarget`], which
+/// the first call of this function creates, and those in verified code.
+fn can_interrupt() -> bool {
+    trap_target().is_some() || weir_native::is_supported()
+}
+
+/// Code of Cranelift is not interrupted where there is no such compiler, because there is no such code.
+#[cfg(not(feature = "cranelift"))]
+fn trap_target() -> Option<&'static TrapTarget> {
+    TRAP_TARGET.get_or_init(|| None).as_ref()
+}
+
 /// Returns the [`TrapTarget`] of this process, which the first call creates.
+#[cfg(feature = "cranelift")]
 fn trap_target() -> Option<&'static TrapTarget> {
     // A module with one function: `unreachable`.
     const MODULE: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x0a\x05\x01\x03\0\0\x0b";
@@ -162,7 +178,7 @@ fn trap_target() -> Option<&'static TrapTarget> {
 }
 
 /// The instruction `ud2`.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(feature = "cranelift", target_arch = "x86_64"))]
 const TRAP: &[u8] = &[0x0f, 0x0b];
 
 #[cfg(target_arch = "x86_64")]
@@ -176,7 +192,7 @@ fn set_pc(context: &mut libc::ucontext_t, pc: usize) {
 }
 
 /// Calls are not interrupted on other processors: no signal is sent.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(feature = "cranelift", not(target_arch = "x86_64")))]
 const TRAP: &[u8] = &[];
 
 #[cfg(not(target_arch = "x86_64"))]

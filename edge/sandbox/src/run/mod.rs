@@ -21,6 +21,7 @@ pub(crate) mod patching;
 pub(crate) mod pattern;
 pub(crate) mod prefilter;
 pub(crate) mod rights;
+pub(crate) mod sandbox_memory;
 pub(crate) mod slice;
 pub(crate) mod source_lines;
 pub(crate) mod space;

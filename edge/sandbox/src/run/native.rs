@@ -3,16 +3,18 @@
 //! The sandbox of such an instance is the same: memory, packets and the host's state are those of the wasmtime store. Its
 //! functions are in machine code, and its globals below the memory.
 
+use crate::load::initial_memory::PAGE;
 use crate::load::native::{HostThunk, MutableGlobal, NativeModule, NativePlace};
 use crate::run::entry::Globals;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostState, Register, call_one};
+use crate::run::sandbox_memory::SandboxMemory;
 use crate::run::slice::RemainingFuel;
 use crate::run::streams::next_event;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use wasmtime::{AsContextMut, Instance, Memory, Store, Val};
+use wasmtime::{AsContextMut, Instance, Store, V128, Val};
 use weir_admission::STACK_MAX;
 use weir_lower::{GuestThunk, TrapCode};
 use weir_native::{HostAnswer, HostCalls, NativeExit, NativeGlobals, NativeSandbox, TrapKind};
@@ -71,6 +73,34 @@ impl NativeInstance {
         Ok(())
     }
 
+    /// Copies the values of all globals to an instance of the same module in Cranelift's code.
+    pub(crate) fn copy_globals_to(
+        &mut self,
+        instance: Instance,
+        store: &mut Store<HostState>,
+    ) -> wasmtime::Result<()> {
+        let globals = self.sandbox.globals();
+        for MutableGlobal { export, below, .. } in &self.module.mutable_globals {
+            let global = instance.get_global(&mut *store, export);
+            let global = global.ok_or_else(|| wasmtime::Error::msg(format!("no global `{export}`")))?;
+            let register = globals.get(*below);
+            let value = match global.get(&mut *store) {
+                Val::I32(_) => Val::I32(i32::from_register(register)),
+                Val::I64(_) => Val::I64(i64::from_register(register)),
+                #[expect(clippy::cast_possible_truncation, reason = "the lower half of the register")]
+                Val::F32(_) => Val::F32(register as u32),
+                Val::F64(_) => Val::F64(register),
+                Val::V128(_) => {
+                    let upper = globals.get(below.saturating_sub(8));
+                    Val::V128(V128::from(u128::from(upper) << 64 | u128::from(register)))
+                }
+                _ => return Err(wasmtime::Error::msg("a global with a reference")),
+            };
+            global.set(&mut *store, value)?;
+        }
+        Ok(())
+    }
+
     /// Returns the globals.
     pub(crate) fn globals(&mut self) -> NativeGlobals<'_> {
         self.sandbox.globals()
@@ -82,7 +112,7 @@ impl NativeInstance {
         function: u32,
         arguments: &[u64],
         store: &mut Store<HostState>,
-        memory: Memory,
+        memory: SandboxMemory,
     ) -> wasmtime::Result<u64> {
         match self.begin(function, arguments, store, memory) {
             NativeStep::Done(result) => result,
@@ -99,7 +129,7 @@ impl NativeInstance {
         function: u32,
         arguments: &[u64],
         store: &mut Store<HostState>,
-        memory: Memory,
+        memory: SandboxMemory,
     ) -> NativeStep {
         let mut host = Host::new(store, memory, &self.module.thunks);
         let exit = self.sandbox.call(function, arguments, &mut host);
@@ -112,7 +142,7 @@ impl NativeInstance {
         &mut self,
         remaining: RemainingFuel,
         store: &mut Store<HostState>,
-        memory: Memory,
+        memory: SandboxMemory,
     ) -> NativeStep {
         match remaining.grant(&mut Globals::new(store, Some(self))) {
             Ok(counter) => {
@@ -178,7 +208,7 @@ pub(crate) enum NativeStep {
 /// The host functions of one call.
 struct Host<'a> {
     store: &'a mut Store<HostState>,
-    memory: Memory,
+    memory: SandboxMemory,
     thunks: &'a [HostThunk],
     outcome: HostOutcome,
 }
@@ -236,7 +266,7 @@ impl HostCalls for Host<'_> {
 }
 
 impl<'a> Host<'a> {
-    fn new(store: &'a mut Store<HostState>, memory: Memory, thunks: &'a [HostThunk]) -> Self {
+    fn new(store: &'a mut Store<HostState>, memory: SandboxMemory, thunks: &'a [HostThunk]) -> Self {
         Self { store, memory, thunks, outcome: HostOutcome::default() }
     }
 
@@ -246,20 +276,20 @@ impl<'a> Host<'a> {
             [registers[0], registers[1], registers[2]].map(|r| i32::from_register(r).cast_unsigned());
         let [start, other, len] = [a, b, c].map(|number| number as usize);
         match thunk {
-            GuestThunk::MemorySize => Ok(self.memory.size(&*self.store)),
+            GuestThunk::MemorySize => Ok(self.memory.size(self.store) as u64 / PAGE),
             GuestThunk::MemoryGrow => {
                 // A growth that is refused returns -1.
-                Ok(self.memory.grow(&mut *self.store, a.into()).unwrap_or(u32::MAX.into()))
+                Ok(self.memory.grow(self.store, a).unwrap_or(u32::MAX.into()))
             }
             GuestThunk::MemoryFill => {
-                let memory = self.memory.data_mut(&mut *self.store);
+                let memory = self.memory.bytes_mut(self.store);
                 let place = memory.get_mut(start..).and_then(|rest| rest.get_mut(..len));
                 #[expect(clippy::cast_possible_truncation, reason = "memory.fill uses the lowest byte")]
                 place.ok_or(FaultKind::OutOfBounds)?.fill(b as u8);
                 Ok(0)
             }
             GuestThunk::MemoryCopy => {
-                let memory = self.memory.data_mut(&mut *self.store);
+                let memory = self.memory.bytes_mut(self.store);
                 let is_inside = |start: usize| start + len <= memory.len();
                 if !is_inside(start) || !is_inside(other) {
                     return Err(FaultKind::OutOfBounds.into());

@@ -91,8 +91,8 @@ unsafe impl MemoryCreator for SpaceCreator {
     }
 }
 
-/// The address space of one sandbox, owned by its wasmtime memory.
-struct Space {
+/// The address space of one sandbox, owned by its wasmtime memory or by the host's state.
+pub(crate) struct Space {
     base: *mut u8,
     /// The size of the private memory.
     size: usize,
@@ -105,7 +105,8 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    fn new(minimum: usize, spaces: Arc<Spaces>) -> io::Result<Self> {
+    /// Makes an address space whose private memory has `minimum` bytes.
+    pub(crate) fn new(minimum: usize, spaces: Arc<Spaces>) -> io::Result<Self> {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -130,8 +131,25 @@ impl Space {
         Ok(space)
     }
 
+    /// Returns the address of the first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Returns the size of the private memory.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the private memory.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `base..base + size` is readable and writable, and this value owns it. Code of the module, which writes there,
+        // does not run while the slice is in use, because the slice borrows this value.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.size) }
+    }
+
     /// Makes the private memory accessible up to this size. A smaller size than the present one has no effect.
-    fn enlarge(&mut self, size: usize) -> io::Result<()> {
+    pub(crate) fn enlarge(&mut self, size: usize) -> io::Result<()> {
         if size > PRIVATE_MAX as usize {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,

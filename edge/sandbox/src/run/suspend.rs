@@ -279,9 +279,6 @@ impl Instance {
     // Batches and ticks, the frequent kinds of calls, have code of their own, in which no branch depends on the kind.
     #[inline(never)]
     fn begin_batch(&mut self, batch: BatchInput, budget: FuelSlice) -> CallStep {
-        if !self.is_suspended() {
-            self.move_to_native();
-        }
         self.begin_call(Call::Batch(batch), budget)
     }
 
@@ -295,6 +292,7 @@ impl Instance {
         if self.is_suspended() {
             self.finish_suspended();
         }
+        self.follow_slot();
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
         let mut progress = CallProgress { mask, drops: 0, functions_called: 0 };
         match call {

@@ -1,6 +1,7 @@
 //! The decision on a request: checks a holder's rights, and converts the request to the one that the node carries out.
 
 use super::{Needed, RequestRefusal, Requester, SessionOwner, SessionRelation, SharedRights, needed};
+use crate::control::module_file::module_bytes;
 use crate::control::protocol::{Change, ControlRequest};
 use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
@@ -240,7 +241,7 @@ pub(crate) fn hash_and_signers(
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Option<HashAndSigners>, RequestRefusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
-    let hash = ModuleHash::of_bytes(bytes);
+    let hash = ModuleHash::of_bytes(&module_bytes(bytes));
     Ok(Some(HashAndSigners { signers: signers(&hash, signatures)?, hash }))
 }
 

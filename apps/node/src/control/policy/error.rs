@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use weir_admission::{Name, ProfileError};
 use weir_trust::grant::GrantError;
+use weir_trust::key::PublicKey;
 use weir_trust::revocation::RevocationError;
 use weir_units::Escape as _;
 
@@ -31,7 +32,7 @@ pub enum PolicyProblem {
     TooLong(usize),
     /// The name of a file or folder is not that of a part of a policy.
     #[error(
-        "no part of a policy has this name: a policy has profiles/NAME.toml, roots/NAME.toml, revoked/NAME and cases/NAME.toml. Rename the file, or remove it"
+        "no part of a policy has this name: a policy has profiles/NAME.toml, roots/NAME.toml, compilers/NAME.toml, revoked/NAME and cases/NAME.toml. Rename the file, or remove it"
     )]
     UnknownFile,
     /// A folder has too many files.
@@ -71,7 +72,7 @@ pub enum PolicyProblem {
         /// Names of the existing profiles.
         known: Vec<Name>,
     },
-    /// Two files define the same profile, or roots with the same key.
+    /// Two files define the same profile, or roots or compilers with the same key.
     #[error("{what} is in {} already: remove it from one of the two files", first.escaped())]
     Duplicate {
         /// The profile, or the root's key.
@@ -93,6 +94,11 @@ pub enum PolicyProblem {
         "there is no root `{}`: write the name of a file in roots/ without .toml, or a key that is under `roots` in [remote]", .0.escape_debug()
     )]
     UnknownRoot(String),
+    /// A compiler key names a key that is no root of trust.
+    #[error(
+        "`revoked_by` is {0}, which is no root of trust: write a key that is under `roots` in [remote], or in a file of roots/"
+    )]
+    RevokedByUnknown(PublicKey),
     /// A test case does not state its requester, or states it both by a credential and by a root with grants. Or it
     /// names more holders in `to` than grants.
     #[error(

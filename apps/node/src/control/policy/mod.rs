@@ -5,6 +5,7 @@
 //! - *Roots of trust*: keys whose credentials are valid on a node, each with a limit ([`Root`]). A credential allows a
 //!   request that all grants of its chain and the limit of its root allow. The usage of all sessions under a root stays
 //!   within the root's limit.
+//! - *Compiler keys*, whose machine code the node runs.
 //! - *Revocation lists* of these roots.
 //!
 //! Profiles, roots and revocation lists can be in a node's configuration, in files of one folder that the configuration
@@ -13,6 +14,7 @@
 //! ```text
 //!   policy.d/profiles/NAME.toml    a profile, called NAME
 //!   policy.d/roots/NAME.toml       a root: its key, and under [limit] the most that it may grant
+//!   policy.d/compilers/NAME.toml   a compiler key, and what it is trusted for
 //!   policy.d/revoked/NAME          a revocation list
 //!   policy.d/cases/NAME.toml       test cases: requests with their expected results
 //! ```
@@ -36,17 +38,21 @@ pub use findings::PolicyFinding;
 pub use root::Root;
 
 use crate::control::ShippedModules;
+use crate::control::compiler_config::CompilerConfig;
 use crate::control::config::{NodeConfiguration, RemoteConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weir_admission::{Name, PROFILE_BYTES_MAX, Profile};
+use weir_compilation::compiler_keys::CompilerKey;
 use weir_trust::grant::{Grant, UnixSecond};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{LIST_BYTES_MAX, ListReception, RevocationList, Revocations};
 
 /// Maximum length of a root's file, in bytes.
 const ROOT_BYTES_MAX: usize = 256 << 10;
+/// Maximum length of a compiler's file, in bytes.
+const COMPILER_BYTES_MAX: usize = 4 << 10;
 /// Maximum length of a file with test cases, in bytes.
 const CASES_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of files in one folder of a policy.
@@ -59,6 +65,8 @@ pub struct Policy {
     pub profiles: BTreeMap<Name, Profile>,
     /// Roots whose credentials are valid on the node.
     pub roots: Vec<Root>,
+    /// Keys of compilers, with the files that name them.
+    pub compilers: Vec<(PathBuf, CompilerKey)>,
     /// Accepted revocations of these roots.
     pub revocations: Revocations,
     /// Files with revocation lists.
@@ -92,6 +100,9 @@ impl Policy {
         for key in config.remote.iter().flat_map(|remote| &remote.roots) {
             let root = Root { name: None, key: *key, limit: Grant::default(), file: path.to_owned() };
             policy.add_root(root)?;
+        }
+        for compiler in &config.compilers {
+            policy.add_compiler(path, compiler.to_key())?;
         }
         if let Some(folder) = &config.policy {
             policy.read_folder(&beside(&folder.dir), shipped)?;
@@ -140,6 +151,14 @@ impl Policy {
                         self.add_root(Root::parse(&file, name, &text, shipped)?)?;
                     }
                 }
+                Some("compilers") => {
+                    for (file, _) in toml_files(&part)? {
+                        let text = self.read_text(&file, COMPILER_BYTES_MAX)?;
+                        let compiler: CompilerConfig =
+                            toml::from_str(&text).map_err(|error| PolicyError::toml(&file, &text, &error))?;
+                        self.add_compiler(&file, compiler.to_key())?;
+                    }
+                }
                 Some("revoked") => self.lists.extend(folder_entries(&part)?),
                 Some("cases") => cases = toml_files(&part)?,
                 _ => return Err(PolicyError::new(&part, PolicyProblem::UnknownFile)),
@@ -163,8 +182,24 @@ impl Policy {
         Ok(())
     }
 
+    fn add_compiler(&mut self, file: &Path, compiler: CompilerKey) -> Result<(), PolicyError> {
+        if let Some((first, _)) = self.compilers.iter().find(|(_, earlier)| earlier.key == compiler.key) {
+            let (what, first) = (compiler.key.to_string(), first.clone());
+            return Err(PolicyError::new(file, PolicyProblem::Duplicate { what, first }));
+        }
+        self.compilers.push((file.to_owned(), compiler));
+        Ok(())
+    }
+
     /// Checks references between files, and accepts the revocation lists.
     fn finish(&mut self) -> Result<(), PolicyError> {
+        for (file, compiler) in &self.compilers {
+            let unknown =
+                compiler.revoked_by.filter(|root| self.roots.iter().all(|known| known.key != *root));
+            if let Some(root) = unknown {
+                return Err(PolicyError::new(file, PolicyProblem::RevokedByUnknown(root)));
+            }
+        }
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
         let (keys, now) = (self.keys(), UnixSecond::containing(weir_datapath::clock::wall_clock()));

@@ -450,6 +450,9 @@ pub struct ModuleStatus {
     /// Back end: the compiler of the module's code, `Cranelift` or `LLVM`.
     #[serde(default)]
     pub back_end: String,
+    /// Keys that vouch for the machine code of the module's bundle; empty for code that the node has compiled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compiled_by: Vec<String>,
     /// Strikes: calls that were aborted or counted because they exceeded a limit.
     pub strikes: u64,
     /// Time spent in the module, in ns. The time for which other programs had the core during a call is included.
@@ -470,8 +473,12 @@ pub struct ModuleStatus {
 
 impl ModuleStatus {
     /// Returns the facts about the module that are words and known, with their names. An earlier version of a node states fewer.
-    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let facts = [("back end", self.back_end.as_str()), ("isolation", self.isolation.as_str())];
+    pub fn facts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let facts = [
+            ("back end", self.back_end.clone()),
+            ("compiled by", self.compiled_by.join(", ")),
+            ("isolation", self.isolation.clone()),
+        ];
         facts.into_iter().filter(|(_, value)| !value.is_empty())
     }
 }

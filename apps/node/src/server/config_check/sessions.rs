@@ -255,6 +255,7 @@ impl SessionCheck<'_> {
         let file = read_module_file(self.subject, &module.module)?;
         let Some(ModuleCheck { loader, progress }) = &mut self.module_check else {
             let rules = AdmissionRules { default, profiles, shipped, blocking_max: config.cpu.blocking_max };
+            let file = crate::sessions::compiler_trust::read_file(&module.module, file)?;
             let AdmittedModule { admitted, call_times, name, .. } = rules.admit(spec, module, file)?;
             let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory)?;
             return Ok(CheckedModule {

@@ -2,9 +2,11 @@
 
 use super::{Daemon, DaemonError, read, resolve_path};
 use crate::control::authority::{self, SessionOwner};
+use crate::control::module_file::module_bytes;
 use crate::control::protocol::Change;
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::server::compile_queue::{self, RequestBudget};
+use crate::sessions::compiler_trust::VouchedModule;
 use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::{CompiledFilters, FilterRequest};
@@ -16,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use weir_admission::{MODULE_BYTES_MAX, Name};
+use weir_compilation::bundle::Bundle;
 use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use weir_trust::grant::ModuleHash;
 use weir_units::Nanos;
@@ -224,11 +227,16 @@ impl Daemon {
         };
         let is_file = file.is_some();
         // Hashing all bytes and verifying signatures is debited, too.
-        let (identified, code) = debit_cpu_time(&mut permit, |_| {
+        let (identified, hashes) = debit_cpu_time(&mut permit, |_| {
             let shipped = || (self.setup.shipped)(&module.module);
-            let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
-            (authority::hash_and_signers(module, file.as_deref(), signatures, &self.setup.shipped), code)
+            let bytes = file.as_deref().or_else(shipped).unwrap_or_default();
+            let hashes = (ModuleHash::of_bytes(bytes), Digest::of_bytes(&module_bytes(bytes)));
+            (authority::hash_and_signers(module, file.as_deref(), signatures, &self.setup.shipped), hashes)
         });
+        let (file_hash, code) = hashes;
+        let loader = loader.with_compilers(self.compiler_trust());
+        // A bundle is saved as a whole.
+        let bundle = file.clone().filter(|file| Bundle::is_bundle(file));
         // Preparing the module takes long, so the node is not locked meanwhile.
         let prepared = match identified {
             Ok(hash_and_signers) => debit_cpu_time(&mut permit, |permit| {
@@ -257,7 +265,7 @@ impl Daemon {
             node.set_module_origin(
                 session,
                 &name,
-                super::save::module_origin(is_file, ModuleHash(code.0), signatures),
+                super::save::module_origin(is_file, file_hash, signatures),
             );
             Ok(name)
         });
@@ -268,6 +276,7 @@ impl Daemon {
                 module: name.clone(),
                 code,
                 tier,
+                compiled: node.vouched(session, name).map(VouchedModule::in_ledger),
             }),
             Err(error) => {
                 node.count_refusal(session);
@@ -289,7 +298,7 @@ impl Daemon {
         }
         if loaded.is_ok() {
             if let Some(admitted) = admitted.filter(|_| is_file) {
-                self.save_module(session, ModuleHash(code.0), &admitted);
+                self.save_module(session, file_hash, bundle.as_deref().unwrap_or(admitted.bytes()));
             }
             self.save(session);
         }

@@ -3,6 +3,7 @@
 use super::{Daemon, DaemonError, LedgerState, LoadedConfig, load_config};
 use crate::control::config::NodeConfiguration;
 use crate::control::link_spec::LinkConfig;
+use crate::control::module_file::module_bytes;
 use crate::control::protocol::LinkRateChange;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info};
@@ -107,6 +108,7 @@ impl Daemon {
             ("node", new.node != old.node),
             ("isolation", new.isolation != old.isolation),
             ("cpu", new.cpu != old.cpu),
+            ("compilation", new.compilation.compile != old.compilation.compile),
             ("remote", FixedRemote::from_config(new) != FixedRemote::from_config(old)),
             ("interface", new.interfaces != old.interfaces),
             ("link", !link::can_become(&old.links, &new.links)),
@@ -128,6 +130,7 @@ impl Daemon {
         let (inventory, loader) = self.with_node(|node| {
             let (default, profiles) = (new.default.clone(), new.profiles.clone());
             let loader = ModuleLoader { default, profiles, ..node.loader() };
+            let loader = loader.with_compilers(new.compiler_trust(new.trust.as_deref()));
             (node.inventory().with_profiles(loader.profiles()), loader)
         });
         let prepare = |spec: SessionSpec| {
@@ -163,7 +166,7 @@ impl Daemon {
             // The file is read once, so that a change of the file during the reload has no effect.
             let file = self.module_file(module)?;
             let shipped = || (self.setup.shipped)(&module.module);
-            let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
+            let code = Digest::of_bytes(&module_bytes(file.as_deref().or_else(shipped).unwrap_or_default()));
             let mut permit = self.compile_queue.acquire(None, &mut budget)?;
             let prepared = debit_cpu_time(&mut permit, |permit| {
                 loader.prepare(&spec, &memory, &limits, module, file, permit)

@@ -11,7 +11,7 @@ use crate::sessions::saved::ModuleOrigin;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_admission::{Admitted, Name};
+use weir_admission::Name;
 use weir_trust::credential::DelegationId;
 use weir_trust::gate::{RateLimit, RateLimiter};
 use weir_trust::grant::ModuleHash;
@@ -131,14 +131,14 @@ impl Daemon {
     }
 
     /// Saves the file of a module that a request has loaded.
-    pub(super) fn save_module(&self, session: &Name, hash: ModuleHash, module: &Admitted) {
+    pub(super) fn save_module(&self, session: &Name, hash: ModuleHash, file: &[u8]) {
         let mut store = self.store.lock();
         if store.is_none() {
             return;
         }
         let saved = self.node.lock_after(&store).saved_session(session);
         let (Some(open), Some(saved)) = (store.as_mut(), saved) else { return };
-        let written = open.add_module(session, &saved.claimed_chain(), hash, module.bytes());
+        let written = open.add_module(session, &saved.claimed_chain(), hash, file);
         drop(store);
         if let Err(error) = written
             && self.save_queue.with(|queue| queue.note_failure(session, false))

@@ -3,6 +3,7 @@
 use super::draft::{Draft, Incoming, is_same};
 use super::{StoppingModules, Switched};
 use crate::sessions::close::{WithdrawnModule, withdraw};
+use crate::sessions::compiler_trust::VouchedModule;
 use crate::sessions::node::{Node, SessionChannel, SessionState};
 use std::collections::BTreeMap;
 use weir_admission::Name;
@@ -154,7 +155,9 @@ impl Node {
         for (module, hash) in &switched.hashes {
             let tier = self.tier(&switched.name, module);
             let (session, module, hash) = (session.clone(), module.clone(), *hash);
-            events.extend(tier.map(|tier| LedgerEvent::ModuleLoaded { session, module, code: hash, tier }));
+            let compiled = self.vouched(&switched.name, &module).map(VouchedModule::in_ledger);
+            let loaded = |tier| LedgerEvent::ModuleLoaded { session, module, code: hash, tier, compiled };
+            events.extend(tier.map(loaded));
         }
         events
     }

@@ -1,18 +1,20 @@
 //! `weir compile --check`: compiles the module of a bundle again, and compares.
 
 use super::CompileCommandError;
-use super::bundle::{FORMS, ObjectForm, bounds, files, inputs, profile_of_record};
+use super::bundle::{files, profile_of_record};
 use crate::Failure;
 use crate::calibrated_profile::calibrated_profile;
 use crate::cli::{CompileArgs, TargetArg};
 use clap::ValueEnum as _;
-use serde::Serialize;
 use std::io::{Read as _, Write};
 use std::path::Path;
 use weir_admission::{Admitted, ParameterSetting, Profile};
-use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle, Member};
+use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle, Member, ObjectForm};
 use weir_compilation::envelope::Envelope;
-use weir_compilation::statement::{Bounds, Compilation, Isolated, Predicate, ResourceDescriptor, Statement};
+use weir_compilation::expected::{Compiled, profile_digest};
+use weir_compilation::statement::{
+    Bounds, Compilation, Inputs, Isolated, Predicate, ResourceDescriptor, Statement, difference,
+};
 use weir_sandbox::{Engine, IsolatedAccesses};
 use weir_trust::digest::Sha256Digest;
 use weir_trust::key::PublicKey;
@@ -46,7 +48,8 @@ pub(super) fn check_bundle(
     let bundle = read_bundle(path)?;
     let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
     let comparison = Comparison { bundle: &bundle, profile, files: files(engine)?, engine };
-    let forms: Vec<ObjectForm> = FORMS.into_iter().filter(|form| bundle.get(form.object).is_some()).collect();
+    let forms = ObjectForm::ALL.into_iter().filter(|form| bundle.get(form.object()).is_some());
+    let forms: Vec<ObjectForm> = forms.collect();
     if forms.is_empty() {
         return Err(record_error(path, &"the bundle has no object file").into());
     }
@@ -56,7 +59,7 @@ pub(super) fn check_bundle(
             Ok(lines) => lines.iter().try_for_each(|line| writeln!(out, "{line}"))?,
             Err(Difference(text)) => {
                 all_equal = false;
-                writeln!(out, "{}: {}", form.object.name(), escaped_lines(&text))?;
+                writeln!(out, "{}: {}", form.object().name(), escaped_lines(&text))?;
             }
         }
     }
@@ -94,8 +97,8 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     /// Compares one object file. Returns lines about what is equal.
     fn compare(&self, form: ObjectForm) -> Result<Vec<String>, Difference> {
-        let object = self.bundle.get(form.object).unwrap_or_default();
-        let SignedStatement { statement, signers } = self.statement::<Compilation>(form.record)?;
+        let object = self.bundle.get(form.object()).unwrap_or_default();
+        let SignedStatement { statement, signers } = self.statement::<Compilation>(form.record())?;
         let stated = statement.predicate.inputs();
         let module = Sha256Digest::of(self.bundle.module());
         expect("module", &stated.module.digest.sha256, &module)?;
@@ -105,7 +108,7 @@ impl Comparison<'_> {
                 "the record is for the CPU features `{features}`, which this weir does not know"
             ))
         })?;
-        let profile = Sha256Digest::of(self.profile.to_toml().as_bytes());
+        let profile = profile_digest(&self.profile);
         if stated.customisation_instance.sha256 != profile {
             return Err(Difference(format!(
                 "the record is for the profile {}, and this one is {profile}: name the profile with --profile",
@@ -116,17 +119,25 @@ impl Comparison<'_> {
         let calibrated = profile_of_record(self.profile.clone(), stated.nanoseconds_per_1000_fuel)?;
         let admitted = Admitted::admit_by(self.bundle.module().to_vec(), &settings, &calibrated)?;
         // First without the compiler: is the code safe, and the text that of the module?
-        let isolated = isolated(&stated.isolated_accesses);
-        let (engine, is_suspendable) = (self.engine, form.is_suspendable);
+        let isolated = IsolatedAccesses::from(&stated.isolated_accesses);
+        let (engine, is_suspendable) = (self.engine, form.is_suspendable());
         let checked = engine.check_object(&admitted, is_suspendable, target.features(), isolated, object)?;
         checked.verdict.map_err(Difference)?;
         let actual = Sha256Digest::of(object);
         expect("object file", &statement.object, &actual)?;
         expect("text", &stated.text.sha256, &Sha256Digest::of(checked.text.as_bytes()))?;
         let compiled = engine.compile_object(&admitted, is_suspendable, target.features())?;
-        let own = inputs(&admitted, &settings, form, target, stated.nanoseconds_per_1000_fuel, &compiled);
+        let own = Inputs::of(Compiled {
+            admitted: &admitted,
+            settings: &settings,
+            form,
+            features: target.features(),
+            nanoseconds_per_1000_fuel: stated.nanoseconds_per_1000_fuel,
+            isolated: Isolated::from(&compiled.isolated),
+            text: Sha256Digest::of(compiled.text.as_bytes()),
+        });
         if let Some(difference) = difference(stated, &own) {
-            return Err(difference);
+            return Err(difference.into());
         }
         let known = statement.predicate.dependencies();
         let others = self.files.iter().filter(|file| !known.contains(file));
@@ -139,14 +150,13 @@ impl Comparison<'_> {
             let compiled = Sha256Digest::of(&compiled.object);
             return Err(Difference(format!("compiled here, it is {compiled}, {cause}")));
         }
-        if form.object == Member::NodeObject {
-            let stated = self.statement::<Bounds>(Member::Bounds)?.statement;
-            expect("object file, in the bounds,", &stated.object, &actual)?;
-            if let Some(difference) = difference(&stated.predicate, &bounds(&admitted, &compiled)) {
-                return Err(difference);
-            }
+        let stated = self.statement::<Bounds>(form.bounds())?.statement;
+        expect("object file, in the bounds,", &stated.object, &actual)?;
+        let own = Bounds::of(&admitted, compiled.stack_bound);
+        if let Some(difference) = difference(&stated.predicate, &own) {
+            return Err(difference.into());
         }
-        let name = form.object.name();
+        let name = form.object().name();
         let mut lines = vec![format!("{name}: verified, and the same as compiled here, {actual}")];
         if !others.is_empty() {
             lines.push(format!("{:<6}  these files differ from those of the record: {others}", ""));
@@ -170,23 +180,4 @@ fn expect(what: &str, stated: &Sha256Digest, actual: &Sha256Digest) -> Result<()
         return Ok(());
     }
     Err(Difference(format!("the record is for the {what} {stated}, and this one is {actual}")))
-}
-
-fn isolated(stated: &Isolated) -> IsolatedAccesses {
-    match stated {
-        Isolated::None => IsolatedAccesses::None,
-        Isolated::At(offsets) => IsolatedAccesses::At(offsets.iter().copied().collect()),
-        Isolated::All => IsolatedAccesses::All,
-    }
-}
-
-/// Returns the first field in which a statement differs from that of the compilation here.
-fn difference<T: Serialize>(stated: &T, own: &T) -> Option<Difference> {
-    let fields = |of: &T| serde_json::to_value(of).unwrap_or_default();
-    let (stated, own) = (fields(stated), fields(own));
-    let differing = own.as_object()?.iter().find(|(name, value)| stated.get(name.as_str()) != Some(value));
-    let (name, value) = differing?;
-    let found = stated.get(name).cloned().unwrap_or_default().to_string();
-    let [found, value] = [found, value.to_string()].map(|text| escaped_prefix(&text, SHOWN_MAX));
-    Some(Difference(format!("the record states `{name}` as {found}, and here it is {value}")))
 }

@@ -68,13 +68,14 @@ pub fn unload(out: &mut impl Write, args: &UnloadArgs) -> Result<(), Failure> {
     execute(out, &args.address.resolve()?, request, &[])
 }
 
-/// Returns the name of a module for a request, and the module's bytes, which are empty for a shipped module.
+/// Returns the name of a module for a request, and the bytes of its file, which can be a bundle. They are empty for a shipped
+/// module.
 pub(super) fn name_and_bytes(spec: &ModuleArg) -> Result<(String, Vec<u8>), ModuleArgError> {
     if shipped::find(&spec.name).is_some() {
         return Ok((spec.name.clone(), Vec::new()));
     }
     let name = Path::new(&spec.name).file_name().map(|name| name.to_string_lossy().into_owned());
-    Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
+    Ok((name.unwrap_or_else(|| spec.name.clone()), spec.node_file()?))
 }
 
 /// Reads a module's signatures from `files`. If `files` is empty, reads the signature beside the module's file, if

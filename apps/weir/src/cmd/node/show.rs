@@ -166,7 +166,7 @@ pub fn print_session(
         print_columns(out, &rows, &[0, 1, 2, 3, 11])?;
         for module in all_modules() {
             for (fact, value) in module.facts() {
-                writeln!(out, "{}: {fact}: {}", escaped(&module.name), escaped(value))?;
+                writeln!(out, "{}: {fact}: {}", escaped(&module.name), escaped(&value))?;
             }
         }
         for module in all_modules() {

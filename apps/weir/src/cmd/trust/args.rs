@@ -10,7 +10,7 @@ use std::str::FromStr;
 use weir_admission::Name;
 use weir_trust::credential::{DatedId, DatedIdError};
 use weir_trust::grant::{GrantFilter, InterfaceName, NodePattern, PacketView, UnixSecond};
-use weir_trust::key::PublicKey;
+use weir_trust::key::{KeyError, PublicKey};
 use weir_wire::WriteFields;
 
 /// `weir key`.
@@ -241,11 +241,12 @@ Examples:
   weir credential revoke alice.credential --key operator.key --list revoked --node ix-1.example
   weir credential revoke weir-id:…@2027-01-01T00:00:00Z --key operator.key --list revoked      as `weir ledger`, `top` and `explain` print it
   weir credential revoke --all-before 2026-12-01 --key operator.key --list revoked             everything that the root signed before
+  weir credential revoke weir-key:… --key operator.key --list revoked                          a compiler's key (docs/COMPILER.md)
   weir credential revoke bob.credential --key alice.key --credential alice.credential --list alices --node ix-1.example
 
 Exit status: 0 when the list is written and all named nodes have accepted it; 1 when not, with the nodes that have not.")]
     Revoke {
-        /// Files of credentials, or identifiers with their expiry. With each credential, all its delegations are revoked
+        /// Files of credentials, identifiers with their expiry, or keys of compilers. With each credential, all its delegations are revoked
         #[arg(value_name = "CREDENTIAL", required_unless_present = "all_before")]
         credentials: Vec<RevokeTarget>,
         /// Revoke everything that the signer's key signed before this time. A node accepts this even if it has no space for further entries
@@ -310,19 +311,27 @@ Exit status: 0 when all nodes have the list; 1 when not, with the nodes that do 
     },
 }
 
-/// A credential to revoke, as named on the command line.
+/// A credential or a compiler's key to revoke, as named on the command line.
 #[derive(Clone, Debug)]
 pub enum RevokeTarget {
     /// The credential's identifier and expiry.
     Token(DatedId),
+    /// The key of a compiler.
+    Compiler(PublicKey),
     /// The credential's file.
     File(PathBuf),
 }
 
 impl FromStr for RevokeTarget {
-    type Err = DatedIdError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, DatedIdError> {
-        if text.starts_with("weir-id:") { text.parse().map(Self::Token) } else { Ok(Self::File(text.into())) }
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("weir-id:") {
+            return text.parse().map(Self::Token).map_err(|error: DatedIdError| error.to_string());
+        }
+        if text.starts_with("weir-key:") {
+            return text.parse().map(Self::Compiler).map_err(|error: KeyError| error.to_string());
+        }
+        Ok(Self::File(text.into()))
     }
 }

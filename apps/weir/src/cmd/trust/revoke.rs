@@ -8,7 +8,7 @@ use crate::cmd::node::address::NodeAddress;
 use crate::trust_files::{lock_folder, read_credential, read_identity, read_revocation_list, replace_file};
 use std::io::Write;
 use std::path::Path;
-use weir_trust::credential::{Credential, DatedId};
+use weir_trust::credential::{Credential, DatedId, DelegationId};
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
@@ -93,6 +93,7 @@ fn chain_of(
 ) -> Result<Vec<DatedId>, Failure> {
     match target {
         RevokeTarget::Token(entry) => Ok(vec![*entry]),
+        RevokeTarget::Compiler(compiler) => Ok(vec![DelegationId::of_compiler(compiler).into()]),
         RevokeTarget::File(file) => {
             let credential = read_credential(file)?;
             let owner = *credential.claimed_root();

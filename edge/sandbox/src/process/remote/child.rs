@@ -123,11 +123,11 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     let admitted = Assessment::assess(request.module, &request.settings, &profile)?.admit()?;
     let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
-    let native = native_code(&engine, &admitted, request.is_suspendable, request.object);
+    let (native, rewritten) = native_code(&engine, &admitted, request.is_suspendable, request.object);
     let compiled = CompiledModule {
-        code: request.code,
+        code: Some(request.code).filter(|code| !code.is_empty()),
         native,
-        rewritten: Vec::new(),
+        rewritten,
         checks: engine.checks(&admitted, request.is_suspendable),
         indices: FunctionIndices {
             imported: to_u32(request.imported)?,
@@ -138,7 +138,7 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     };
     // SAFETY: only the node has the other end of the channel. The node runs this same program. Its engine, which compiled
     // this module, has the same values here of all options that affect code.
-    let program = unsafe { engine.assemble(admitted, compiled) }?;
+    let program = unsafe { engine.assemble(admitted, compiled, request.is_given) }?;
     // The code is sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
     weir_os::seal_loaded_code(&program.code_ranges())?;
     std::mem::forget(program.clone());
@@ -147,18 +147,24 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     Ok(Instance::start_with(&engine, &program, context)?)
 }
 
-/// Returns the verified code of the request's object file. The process verifies the code itself.
-fn native_code(engine: &Engine, admitted: &Admitted, is_suspendable: bool, object: Vec<u8>) -> NativeSlot {
+/// Returns the verified code of the request's object file, and the rewritten module. The process verifies the code itself.
+fn native_code(
+    engine: &Engine,
+    admitted: &Admitted,
+    is_suspendable: bool,
+    object: Vec<u8>,
+) -> (NativeSlot, Vec<u8>) {
     if object.is_empty() {
-        return NativeSlot::without_code("the cache had no code of LLVM when the process started");
+        let why = "the cache had no code of LLVM when the process started";
+        return (NativeSlot::without_code(why), Vec::new());
     }
     let rewritten = match is_suspendable {
         true => engine.rewritten_suspendable(admitted),
         false => engine.rewritten(admitted),
     };
     match rewritten {
-        Ok(rewritten) => NativeSlot::from_object(&rewritten, object),
-        Err(error) => NativeSlot::without_code(error.to_string()),
+        Ok(rewritten) => (NativeSlot::from_object(&rewritten, object), rewritten),
+        Err(error) => (NativeSlot::without_code(error.to_string()), Vec::new()),
     }
 }
 
@@ -179,6 +185,9 @@ impl SandboxChild {
         }
         if let Some(open) = changes.open {
             self.instance.connect_outputs(open);
+        }
+        if changes.is_withdrawn {
+            self.instance.withdraw_verified_code();
         }
         if changes.ignores_patches {
             self.instance.ignore_patches();

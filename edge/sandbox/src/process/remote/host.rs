@@ -6,8 +6,8 @@ use super::wire::{
     AreaRange, CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest,
     StartRequest,
 };
-use crate::back_end::BackEnd;
-use crate::engine::{CompiledModule, Engine, LoadError};
+use crate::back_end::{BackEnd, NativeSlot};
+use crate::engine::{CompiledModule, Engine, LoadError, ModuleCode};
 use crate::run::clock::ClockCheck;
 use crate::run::host::LogLine;
 use crate::run::instance::{FAULTS_DESCRIBED, InstanceCounters};
@@ -90,6 +90,8 @@ pub struct RemoteInstance {
     /// The memory that is reserved from the session for the process.
     held_memory: Option<HeldMemory>,
     back_end: BackEnd,
+    /// The slot for the verified code, if the code can be withdrawn and has not been yet.
+    slot: Option<NativeSlot>,
     /// The number of times that the session's memory had become low at the last [`Self::low_memory`].
     times_low: u64,
     writes: Arc<WriteRights>,
@@ -150,16 +152,16 @@ impl RemoteInstance {
     pub fn start(
         launcher: &Launcher,
         engine: &Engine,
-        admitted: Admitted,
+        code: ModuleCode,
         settings: &[ParameterSetting],
-        is_suspendable: bool,
         (memory, writes): (Option<&Arc<MemoryReservation>>, &Arc<WriteRights>),
         budget: &mut dyn ProcessorBudget,
     ) -> Result<Self, LoadError> {
-        let checks = engine.checks(&admitted, is_suspendable);
-        let CompiledModule { code, native, indices, .. } = engine.compile(&admitted, checks, budget)?;
+        let ModuleCode { admitted, compiled, is_given } = code;
+        let CompiledModule { code, native: slot, indices, checks, .. } = compiled;
+        let code = code.unwrap_or_default();
         // The process does not move to other code later, because it can load none after its start.
-        let native = native.code();
+        let native = slot.code();
         let object = native.map(|native| native.object.clone()).unwrap_or_default();
         let back_end = if native.is_some() { BackEnd::Llvm } else { BackEnd::Cranelift };
         let module_and_code = (admitted.bytes().len() + code.len() + object.len()) as u64;
@@ -177,11 +179,12 @@ impl RemoteInstance {
             settings: settings.to_vec(),
             profile: profile.profile().to_toml(),
             calibration: profile.calibration().to_toml(),
-            is_suspendable,
+            is_suspendable: checks.has_suspendable_calls(),
             imported: indices.imported.into(),
             functions: indices.functions.into(),
             added: indices.added.into(),
             call_limit: u64::try_from(engine.call_limit().as_nanos()).unwrap_or(u64::MAX),
+            is_given,
             code,
             object,
         };
@@ -218,6 +221,7 @@ impl RemoteInstance {
             first: 0,
             before: 0,
             back_end,
+            slot: is_given.then_some(slot),
             is_start: true,
             started: Instant::now(),
             processor_time,
@@ -370,7 +374,16 @@ impl RemoteInstance {
             self.unserved |= self.mask;
             return CallStep::Done(0);
         }
-        let changes = PendingChanges { writes: self.writes.fields(), ..std::mem::take(&mut self.changes) };
+        let is_withdrawn = self.slot.as_ref().is_some_and(NativeSlot::is_withdrawn);
+        if is_withdrawn {
+            self.slot = None;
+            self.back_end = BackEnd::Cranelift;
+        }
+        let changes = PendingChanges {
+            writes: self.writes.fields(),
+            is_withdrawn,
+            ..std::mem::take(&mut self.changes)
+        };
         let begin = Instant::now();
         let sent = self.process.send(&SandboxRequest::Begin(changes, call, slice).write(), ANSWER_TIMEOUT);
         self.await_report(sent, begin, slice)

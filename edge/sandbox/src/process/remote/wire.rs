@@ -158,6 +158,8 @@ pub(crate) struct PendingChanges {
     pub(crate) open: Option<u8>,
     /// True if the node does not need patches any more.
     pub(crate) ignores_patches: bool,
+    /// True if the module's verified code was withdrawn.
+    pub(crate) is_withdrawn: bool,
     /// The fields that the module may write.
     pub(crate) writes: WriteFields,
 }
@@ -165,7 +167,13 @@ pub(crate) struct PendingChanges {
 impl Default for PendingChanges {
     /// No changes; all writable fields may be written.
     fn default() -> Self {
-        Self { begins_block: false, open: None, ignores_patches: false, writes: WriteFields::ALL }
+        Self {
+            begins_block: false,
+            open: None,
+            ignores_patches: false,
+            is_withdrawn: false,
+            writes: WriteFields::ALL,
+        }
     }
 }
 
@@ -200,6 +208,7 @@ impl SandboxRequest {
                 writer.flag(changes.open.is_some());
                 writer.byte(changes.open.unwrap_or_default());
                 writer.flag(changes.ignores_patches);
+                writer.flag(changes.is_withdrawn);
                 writer.number32(changes.writes.bits());
                 put_slice(&mut writer, *slice);
                 put_call(&mut writer, *call);
@@ -227,9 +236,15 @@ impl SandboxRequest {
                 let begins_block = reader.flag()?;
                 let (is_open, open) = (reader.flag()?, reader.byte()?);
                 let ignores_patches = reader.flag()?;
+                let is_withdrawn = reader.flag()?;
                 let writes = WriteFields::from_bits(reader.number32()?);
-                let changes =
-                    PendingChanges { begins_block, open: is_open.then_some(open), ignores_patches, writes };
+                let changes = PendingChanges {
+                    begins_block,
+                    open: is_open.then_some(open),
+                    ignores_patches,
+                    is_withdrawn,
+                    writes,
+                };
                 let slice = take_slice(&mut reader)?;
                 Self::Begin(changes, take_call(&mut reader)?, slice)
             }
@@ -301,6 +316,8 @@ pub(crate) struct StartRequest {
     pub(crate) added: u64,
     /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
+    /// True if the object file is that of others, so that its code can be withdrawn.
+    pub(crate) is_given: bool,
     pub(crate) code: Vec<u8>,
     /// The object file of the module's code by LLVM; empty if there is none.
     pub(crate) object: Vec<u8>,
@@ -323,6 +340,7 @@ impl StartRequest {
         writer.number(self.functions);
         writer.number(self.added);
         writer.number(self.call_limit);
+        writer.flag(self.is_given);
         writer.bytes(&self.code);
         writer.bytes(&self.object);
         writer.0
@@ -347,6 +365,7 @@ impl StartRequest {
             functions: reader.number()?,
             added: reader.number()?,
             call_limit: reader.number()?,
+            is_given: reader.flag()?,
             code: reader.bytes(len_max)?.to_vec(),
             object: reader.bytes(len_max)?.to_vec(),
         };

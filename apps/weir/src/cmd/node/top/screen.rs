@@ -496,7 +496,7 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
     }
     for module in &session.modules {
         let facts: Vec<String> =
-            module.facts().map(|(fact, value)| format!("{fact}: {}", plain(value))).collect();
+            module.facts().map(|(fact, value)| format!("{fact}: {}", plain(&value))).collect();
         if facts.is_empty() {
             continue;
         }

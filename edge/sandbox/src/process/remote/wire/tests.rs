@@ -90,6 +90,7 @@ fn a_valid_report_is_read_unchanged() {
             begins_block: true,
             open: Some(3),
             ignores_patches: true,
+            is_withdrawn: true,
             writes: WriteFields::from_bits(3),
         },
         Call::Batch(BatchInput { descriptors: 0xE000_0040, mask: u64::MAX, first: 960 }),
@@ -128,6 +129,7 @@ fn a_valid_report_is_read_unchanged() {
         functions: 2,
         added: 1,
         call_limit: 3,
+        is_given: true,
         code: vec![4; 1000],
         object: vec![5; 7],
     };

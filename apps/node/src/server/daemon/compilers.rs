@@ -1,0 +1,47 @@
+//! Trust in compilers while the node runs: the present keys, and the withdrawal of code whose compiler is not trusted any more.
+
+use super::{Daemon, LoadedConfig};
+use crate::log;
+use crate::server::trust::Trust;
+use crate::sessions::compiler_trust::{CompilerTrust, WithdrawnCode};
+use std::sync::Arc;
+use weir_ledger::{LedgerEvent, LedgerText};
+use weir_trust::credential::DelegationId;
+
+impl LoadedConfig {
+    /// Returns the trusted compilers. `trust` has the revocations.
+    pub(super) fn compiler_trust(&self, trust: Option<&Trust>) -> CompilerTrust {
+        let revoked = self.compilers.keys.iter().filter(|compiler| {
+            let id = DelegationId::of_compiler(&compiler.key);
+            let by = compiler.revoked_by.as_ref();
+            trust.zip(by).is_some_and(|(trust, root)| trust.revocations().contains(root, &id))
+        });
+        let revoked = revoked.map(|compiler| compiler.key).collect();
+        CompilerTrust { policy: Arc::clone(&self.compilers), revoked }
+    }
+}
+
+impl Daemon {
+    /// Returns the compilers that are trusted now.
+    pub(super) fn compiler_trust(&self) -> CompilerTrust {
+        let trust = self.trust();
+        self.loaded.with(|loaded| loaded.compiler_trust(trust.as_deref()))
+    }
+
+    /// Withdraws the machine code of bundles whose signers are not trusted any more: expired, revoked, or removed from the
+    /// policy. The modules move to code of Cranelift before their next call, or end.
+    pub(super) fn withdraw_untrusted_code(&self) {
+        let trust = self.compiler_trust();
+        let withdrawn = self.with_node(|node| node.withdraw_code(&trust));
+        for WithdrawnCode { session, module, has_other_code, why } in withdrawn {
+            let next = match has_other_code {
+                true => "goes on in Cranelift's code",
+                false => "ends, because this node has no other code of it",
+            };
+            let what = format_args!("session `{}`, module `{module}` {next}: {why}", session.name);
+            log::session(&session.name).module(&module).warn(&what);
+            let reason = LedgerText::new(&why.to_string());
+            self.ledger.lock().append(LedgerEvent::CodeWithdrawn { session, module, reason });
+        }
+    }
+}

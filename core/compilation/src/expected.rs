@@ -1,0 +1,121 @@
+//! The statements about a compilation that follow from its inputs. The signer writes them, and a reader compares them with
+//! those of a record.
+
+use crate::bundle::ObjectForm;
+use crate::statement::{Bounds, Inputs, Isolated, ResourceDescriptor, Sha256, StatedBound};
+use std::collections::BTreeMap;
+use weir_abi::entry::ENTRY_POINTS;
+use weir_admission::{Admitted, CalibratedProfile, Calibration, ParameterSetting, Profile};
+use weir_bounds::CostTable;
+use weir_lower::IsolatedAccesses;
+use weir_trust::digest::Sha256Digest;
+use weir_verify::CpuFeatures;
+
+/// The back end of compilation records.
+const BACK_END: &str = "llvm";
+/// The target of all machine code.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A compilation: its inputs, and what the compiler was given.
+#[derive(Clone, Debug)]
+pub struct Compiled<'a> {
+    /// The module.
+    pub admitted: &'a Admitted,
+    /// The settings of the module's parameters.
+    pub settings: &'a [ParameterSetting],
+    /// The form of the machine code.
+    pub form: ObjectForm,
+    /// The processors that the code is for.
+    pub features: CpuFeatures,
+    /// The nanoseconds that 1000 units of fuel can take.
+    pub nanoseconds_per_1000_fuel: u64,
+    /// The isolated accesses.
+    pub isolated: Isolated,
+    /// The digest of the text for LLVM.
+    pub text: Sha256Digest,
+}
+
+/// Returns the profile by which a module is admitted for a record: with one number for the time of fuel, which the record
+/// states. `None` if the number is out of range.
+pub fn profile_of_record(profile: Profile, nanoseconds_per_1000_fuel: u64) -> Option<CalibratedProfile> {
+    let [min, median, max] = [nanoseconds_per_1000_fuel; 3];
+    let calibration = Calibration::measured(min, median, max, "record").ok()?;
+    Some(CalibratedProfile::new(profile, calibration))
+}
+
+/// Returns the digest by which records name a profile: that of its canonical form, which has all keys in a fixed order.
+pub fn profile_digest(profile: &Profile) -> Sha256Digest {
+    Sha256Digest::of(profile.to_toml().as_bytes())
+}
+
+impl Inputs {
+    /// Returns the inputs of a compilation.
+    pub fn of(compiled: Compiled<'_>) -> Self {
+        let Compiled { admitted, settings, form, features, nanoseconds_per_1000_fuel, isolated, text } =
+            compiled;
+        let manifest = admitted.manifest();
+        // An operator's profile is the type; without a credential that narrows it, its instance is the same.
+        let profile = Sha256 { sha256: profile_digest(admitted.profile()) };
+        let mut parameters = BTreeMap::<String, Vec<String>>::new();
+        for (name, texts) in settings {
+            parameters.entry(name.clone()).or_default().extend(texts.iter().cloned());
+        }
+        Self {
+            module: ResourceDescriptor::new(
+                format!("{} {}", manifest.name, manifest.version),
+                Sha256Digest::of(admitted.bytes()),
+            ),
+            parameters,
+            customisation_type: profile,
+            customisation_instance: profile,
+            tier: admitted.tier().name().to_owned(),
+            calls: form.name().to_owned(),
+            back_end: BACK_END.to_owned(),
+            cost_table: CostTable::VERSION,
+            nanoseconds_per_1000_fuel,
+            target: TARGET.to_owned(),
+            features: features.level().to_owned(),
+            isolated_accesses: isolated,
+            text: Sha256 { sha256: text },
+        }
+    }
+}
+
+impl Bounds {
+    /// Returns the bounds of a module's calls. `stack_bytes` is what the verifier has found of the machine code.
+    pub fn of(admitted: &Admitted, stack_bytes: Option<u64>) -> Self {
+        let bounded = ENTRY_POINTS.iter().filter_map(|definition| {
+            let found = admitted.analysis().entry(definition.entry)?;
+            let fuel = found.usage.fuel;
+            let bound = StatedBound { constant: fuel.constant, per_kib: fuel.per_kib };
+            fuel.is_bounded().then(|| (definition.name.to_owned(), bound))
+        });
+        Self {
+            cost_table: CostTable::VERSION,
+            tier: admitted.tier().name().to_owned(),
+            calls: bounded.collect(),
+            stack_bytes,
+            memory_bytes: admitted.memory().0,
+        }
+    }
+}
+
+impl From<&IsolatedAccesses> for Isolated {
+    fn from(isolated: &IsolatedAccesses) -> Self {
+        match isolated {
+            IsolatedAccesses::None => Self::None,
+            IsolatedAccesses::At(offsets) => Self::At(offsets.iter().copied().collect()),
+            IsolatedAccesses::All => Self::All,
+        }
+    }
+}
+
+impl From<&Isolated> for IsolatedAccesses {
+    fn from(isolated: &Isolated) -> Self {
+        match isolated {
+            Isolated::None => Self::None,
+            Isolated::At(offsets) => Self::At(offsets.iter().copied().collect()),
+            Isolated::All => Self::All,
+        }
+    }
+}
