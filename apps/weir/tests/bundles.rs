@@ -62,7 +62,7 @@ fn a_bundle_has_the_module_its_code_and_signed_records_that_agree() {
         assert!(files.contains(&"weir") && files.contains(&"clang-19"), "{files:?}");
     }
     // The bounds are those of `weir check`.
-    let (_, bounds) = record::<Bounds>(&bundle, Member::Bounds);
+    let (_, bounds) = record::<Bounds>(&bundle, Member::NodeBounds);
     let checked = run(["check", "rtt", "--json"]).succeeds().json();
     let entries = checked["entry_points"].as_array().unwrap();
     let entry = entries.iter().find(|entry| entry["name"] == "weir_packet").unwrap();
@@ -218,9 +218,9 @@ fn a_changed_bundle_is_refused_with_what_is_wrong() {
         refused(&|bundle| resigned(bundle, Member::NodeRecord, &key, change), "node.o: ");
     }
     let lower = |text: &str| text.replacen("\"constant\":", "\"constant\":1", 1);
-    refused(&|bundle| resigned(bundle, Member::Bounds, &key, lower), "the record states `calls`");
+    refused(&|bundle| resigned(bundle, Member::NodeBounds, &key, lower), "the record states `calls`");
     let other =
-        |bundle: &mut Bundle| bundle.set(Member::Bounds, bundle.get(Member::RunRecord).unwrap().to_vec());
+        |bundle: &mut Bundle| bundle.set(Member::NodeBounds, bundle.get(Member::RunRecord).unwrap().to_vec());
     refused(&other, "predicate type");
     // A signature by one key over the record of another.
     refused(

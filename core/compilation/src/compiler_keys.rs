@@ -118,7 +118,7 @@ pub enum RecordRefusal {
         error: StatementError,
     },
     /// Too few signatures of trusted keys.
-    #[error("`{}` is signed by {found} of the {needed} keys trusted for `{what}` that this node asks for{}", .member.name(), untrusted(.others))]
+    #[error("`{}` has {found} of {needed} signatures that are trusted for `{what}`{}", .member.name(), untrusted(.others))]
     Signatures {
         /// The member.
         member: Member,

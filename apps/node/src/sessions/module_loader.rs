@@ -239,7 +239,7 @@ impl ModuleLoader {
                 }
                 Err(why) => {
                     let what = format_args!(
-                        "session `{}`: the node compiles module `{}` itself, because the machine code of its bundle is not used: {}",
+                        "session `{}`, module `{}`: the machine code of the bundle is not used: {}",
                         session.name,
                         escaped(&spec.module),
                         escaped(&why.to_string())

@@ -5,6 +5,7 @@
 
 mod adversaries;
 mod back_ends;
+mod bundles;
 mod channels;
 mod compilation;
 mod crashes;
