@@ -23,6 +23,7 @@ mod price_13;
 mod price_15;
 mod price_16;
 pub mod program;
+mod source_to_running;
 mod sqosh_6;
 pub(crate) mod synthetic;
 mod watch;
@@ -96,6 +97,7 @@ pub const FIGURES: &[Figure] = &[
     diet_oke_5::FIGURE,
     diet_oke_6::FIGURE,
     payoff::FIGURE,
+    source_to_running::FIGURE,
 ];
 
 /// The experiment with this name.
@@ -115,7 +117,8 @@ mod tests {
             for text in [figure.title, figure.experiment, figure.without] {
                 assert!(!text.trim().is_empty(), "{}", figure.name);
             }
-            assert_eq!(figure.paper.is_empty(), figure.name == "payoff", "{}", figure.name);
+            let is_own = ["payoff", "source-to-running"].contains(&figure.name);
+            assert_eq!(figure.paper.is_empty(), is_own, "{}", figure.name);
         }
         assert!(matches!(find("price-99"), Err(LabError::UnknownFigure(_))));
     }
