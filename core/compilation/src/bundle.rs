@@ -289,7 +289,7 @@ mod tests {
     fn bundle() -> Bundle {
         let mut bundle = Bundle::new(b"\0asm....".to_vec());
         bundle.set(Member::NodeObject, vec![7; 700]);
-        bundle.set(Member::Bounds, b"{}".to_vec());
+        bundle.set(Member::NodeBounds, b"{}".to_vec());
         bundle
     }
 
@@ -343,13 +343,13 @@ mod tests {
             &[Member::RunObject, Member::Module],
             &[Member::Module, Member::Module],
             &[Member::Module, Member::RunObject, Member::NodeObject],
-            &[Member::Module, Member::Bounds, Member::Bounds],
+            &[Member::Module, Member::NodeBounds, Member::NodeBounds],
         ] {
             assert!(of(wrong).is_err(), "{wrong:?}");
         }
         let error = of(&[Member::Module, Member::RunRecord, Member::NodeRecord]).unwrap_err().to_string();
         assert_eq!(error.split(':').next(), Some("byte 2048 of the bundle"), "{error}");
-        assert!(error.contains("`bounds.intoto.json`"), "{error}");
+        assert!(error.contains("`run.bounds.intoto.json`"), "{error}");
     }
 
     #[test]

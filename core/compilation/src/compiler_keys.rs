@@ -55,7 +55,7 @@ pub struct CompilerKey {
 /// An operator's policy on compiler keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompilerPolicy {
-    /// The trusted keys.
+    /// The trusted keys, each once.
     pub keys: Vec<CompilerKey>,
     /// The number of trusted keys that must have signed each statement.
     pub signatures: usize,

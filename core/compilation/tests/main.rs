@@ -1,4 +1,6 @@
-//! Bundles and records, read by other programs.
+//! Bundles and records, read by other programs, and the policy on compiler keys.
+
+mod compiler_keys;
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +25,7 @@ fn tar_lists_and_extracts_the_members_of_a_bundle() {
     std::fs::write(&path, bundle.to_bytes()).unwrap();
     let (path, into) = (path.to_str().unwrap(), folder.path().to_str().unwrap());
     let (is_done, listed) = output("tar", &["-t", "-f", path]).expect("tar is installed");
-    assert_eq!((is_done, listed.as_str()), (true, "module.wasm\nnode.o\nbounds.intoto.json\n"));
+    assert_eq!((is_done, listed.as_str()), (true, "module.wasm\nnode.o\nnode.bounds.intoto.json\n"));
     assert!(output("tar", &["-x", "-f", path, "-C", into]).unwrap().0);
     assert_eq!(std::fs::read(folder.path().join("node.o")).unwrap(), [7; 700]);
 }

@@ -1,6 +1,7 @@
 //! The two compilers of modules, and the change of a loaded module from the code of one to that of the other.
 
 use crate::engine::{Engine, LoadError, LoadedModule, ModuleCode, rewritten};
+use crate::given_object::ObjectRefusal;
 use crate::load::clang::LlvmCompiler;
 use crate::load::compile::CompileError;
 use crate::load::native::NativeModule;
@@ -37,6 +38,9 @@ pub(crate) const UNSUPPORTED: &str = "this machine is not x86-64 with the instru
 
 /// The reason why an engine has no verified code if it must not use LLVM.
 pub(crate) const NEVER: &str = "it runs without LLVM";
+
+/// The reason why withdrawn code is not used.
+pub(crate) const WITHDRAWN: &str = "the key that vouched for its machine code is not trusted any more";
 
 /// An engine's use of LLVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,12 +110,20 @@ impl NativeSlot {
         self.0.code.get().filter(|_| !self.is_withdrawn())?.as_ref().ok()
     }
 
+    /// Returns the error for a module without any other code, if there is no code here; `None` if there is.
+    pub(crate) fn refusal(&self) -> Option<LoadError> {
+        let why = self.why_none()?;
+        Some(if self.is_withdrawn() {
+            ObjectRefusal::Withdrawn.into()
+        } else {
+            LoadError::NotVerified(why.to_owned())
+        })
+    }
+
     /// Returns the reason why there is no code; `None` if there is.
     pub(crate) fn why_none(&self) -> Option<&str> {
         match self.0.code.get() {
-            _ if self.is_withdrawn() => {
-                Some("the key that vouched for its machine code is not trusted any more")
-            }
+            _ if self.is_withdrawn() => Some(WITHDRAWN),
             None => Some("LLVM has not compiled it yet"),
             Some(code) => code.as_ref().err().map(String::as_str),
         }

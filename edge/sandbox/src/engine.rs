@@ -419,9 +419,9 @@ impl Engine {
     ) -> Result<LoadedModule, LoadError> {
         let CompiledModule { code, rewritten, native, checks, indices, from_cache } = compiled;
         if (admitted.profile().verified == VerifiedUse::Only || code.is_none())
-            && let Some(why) = native.why_none()
+            && let Some(refusal) = native.refusal()
         {
-            return Err(LoadError::NotVerified(why.to_owned()));
+            return Err(refusal);
         }
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;

@@ -1,5 +1,6 @@
 //! Object files that others have compiled: what a bundle contains.
 
+use crate::back_end::WITHDRAWN;
 use crate::load::machine_code::ForeignCode;
 use crate::load::native::NativeModule;
 use sha2::{Digest as _, Sha256};
@@ -37,6 +38,9 @@ pub enum ObjectRefusal {
     /// The module has no machine code of LLVM.
     #[error("it has no machine code of LLVM: {0}")]
     Module(String),
+    /// The code was withdrawn, and the module has no other code.
+    #[error("{WITHDRAWN}")]
+    Withdrawn,
     /// The object file cannot be linked, or the verifier rejects its code.
     #[error("its machine code is not used: {0}")]
     Code(String),

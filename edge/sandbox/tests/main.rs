@@ -3,6 +3,7 @@
 mod copying;
 mod crypto;
 mod differential;
+mod given;
 mod hostile;
 mod keeping;
 mod llvm;

@@ -17,7 +17,7 @@ use weir_sandbox::{
 use weir_verify::{Place, Rule};
 
 /// Engines of both back ends with the same checks; `None` if LLVM's code cannot be made or run here.
-fn engines(check_mode: CheckMode) -> Option<[Engine; 2]> {
+pub fn engines(check_mode: CheckMode) -> Option<[Engine; 2]> {
     let engines = [LlvmUse::Never, LlvmUse::AtLoad].map(|llvm| {
         let call_limit = Duration::from_millis(30);
         Engine::new(EngineOptions { check_mode, call_limit, llvm, ..EngineOptions::default() }, None).unwrap()

@@ -3,6 +3,7 @@
 
 mod support;
 
+use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -13,10 +14,11 @@ use weir_admission::Admitted;
 use weir_os::Launcher;
 use weir_os::helper::HelperChannel;
 use weir_sandbox::{
-    Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT,
-    WriteRights,
+    Area, BackEnd, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, GivenObject, LlvmUse,
+    LoadError, ModuleCode, ObjectFailure, ObjectRefusal, RemoteInstance, SANDBOX_ARGUMENT, WriteRights,
 };
 use weir_units::{Nanos, Timestamp};
+use weir_verify::CpuFeatures;
 use weir_wire::WriteFields;
 
 /// The report of a call without output: three flags, fourteen numbers, and five empty lists.
@@ -52,6 +54,9 @@ fn main() {
         test(start(&program));
         let _ = writeln!(std::io::stdout(), "test {name} ... ok");
     }
+    let genuine = folder.path().join("genuine");
+    given_code_runs_in_a_process_until_it_is_withdrawn(&genuine);
+    let _ = writeln!(std::io::stdout(), "test given ... ok");
 }
 
 /// The behaviour of each process.
@@ -99,7 +104,6 @@ fn spin() {
 
 fn start(program: &Path) -> RemoteInstance {
     let engine = Engine::new(EngineOptions::default(), None).expect("it can be made");
-    let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let body = r#"(data (i32.const 100) "abc")
         (func (export "weir_packet") (param i32) (result i32)
             (i64.store (i32.const 64) (i64.load (i32.const 0x40000ffc)))
@@ -110,15 +114,13 @@ fn start(program: &Path) -> RemoteInstance {
             (i32.store (i32.const 84) (call $digest (i32.const 2) (i32.const 100) (i32.const 3) (i32.const 200)))
             (drop (call $emit (i32.const 1) (i32.const 80) (i32.const 8))))"#;
     let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module");
-    RemoteInstance::start(
-        &Launcher::from(program),
-        &engine,
-        engine.compile(admitted, true, &mut Nanos(0)).expect("it is compiled"),
-        &[],
-        (None, &writes),
-        &mut Nanos(0),
-    )
-    .expect("it starts")
+    let code = engine.compile(admitted, true, &mut Nanos(0)).expect("it is compiled");
+    start_code(program, &engine, code).expect("it starts")
+}
+
+fn start_code(program: &Path, engine: &Engine, code: ModuleCode) -> Result<RemoteInstance, LoadError> {
+    let writes = Arc::new(WriteRights::new(WriteFields::ALL));
+    RemoteInstance::start(&Launcher::from(program), engine, code, &[], (None, &writes), &mut Nanos(0))
 }
 
 fn tick(process: &mut RemoteInstance) {
@@ -242,4 +244,120 @@ fn reported_log_lines_are_limited_as_in_the_node(mut process: RemoteInstance) {
     assert!(!process.has_ended());
     tick(&mut process);
     assert!(process.has_lost_process() && process.take_log().is_empty());
+}
+
+/// A module with state in a global, and in memory that grows. Each tick counts for a while, and emits the state.
+fn stateful() -> Admitted {
+    let body = r#"(global $ticks (mut i64) (i64.const 100)) (data (i32.const 200) "\05")
+        (func $count (local $n i32)
+            (loop $again
+                (i32.store (i32.const 204) (local.get $n))
+                (br_if $again (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 1000)))))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 1))
+        (func (export "weir_tick") (param i64 i64)
+            (global.set $ticks (i64.add (global.get $ticks) (i64.const 1)))
+            (i64.store8 (i32.const 200) (i64.add (i64.load8_u (i32.const 200)) (i64.const 2)))
+            (drop (memory.grow (i32.const 1)))
+            (call $count)
+            (i64.store (i32.const 64) (i64.add (i64.mul (global.get $ticks) (i64.const 1000000))
+                (i64.add (i64.mul (i64.load8_u (i32.const 200)) (i64.const 1000)) (i64.extend_i32_u (memory.size)))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))
+        (func (export "weir_stop") (param i64)
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))"#;
+    Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module")
+}
+
+/// A process that runs an object file of another engine, which has compiled it for older processors. When the code is withdrawn,
+/// the process goes on in Cranelift's code, or the module ends in it.
+fn given_code_runs_in_a_process_until_it_is_withdrawn(program: &Path) {
+    let options = EngineOptions { llvm: LlvmUse::AtLoad, ..EngineOptions::default() };
+    let compiler = Engine::new(options, None).expect("it can be made");
+    let (admitted, features) = (stateful(), CpuFeatures::Baseline);
+    if let Some(why) = compiler.why_not_llvm() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no verified code of LLVM here: {why}");
+        return;
+    }
+    let compiled = match compiler.compile_object(&admitted, true, features) {
+        Err(ObjectFailure::Compile(why)) if why.contains("clang 19") => {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+            return;
+        }
+        compiled => compiled.expect("it is compiled"),
+    };
+    let text = Sha256::digest(compiled.text.as_bytes()).into();
+    let given = GivenObject { object: compiled.object, features, isolated: compiled.isolated, text };
+    for compiles in [true, false] {
+        let options = EngineOptions { compiles, ..EngineOptions::default() };
+        let engine = Engine::new(options, None).expect("it can be made");
+        let take = || {
+            let code =
+                engine.take_object(admitted.clone(), true, &given, &mut Nanos(0)).expect("it is taken");
+            let withdrawal = code.withdrawal().expect("it is given");
+            (code, withdrawal)
+        };
+        let (code, withdrawal) = take();
+        assert_eq!(code.has_other_code(), compiles);
+        let mut process = start_code(program, &engine, code).expect("it starts");
+        assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
+        // Two ticks in LLVM's code. The second one is suspended when the code is withdrawn, and ends as it began.
+        tick(&mut process);
+        assert_eq!((row(&mut process), process.back_end()), (Some(101_007_002), BackEnd::Llvm));
+        let slice = FuelSlice { fuel: 1, until: None };
+        let call = Call::Tick { now: Timestamp(2), periods: 1, before: 0 };
+        assert_eq!(process.begin(call, slice), CallStep::Suspended);
+        withdrawal.withdraw();
+        let mut slices = 0;
+        while process.resume(slice) == CallStep::Suspended {
+            slices += 1;
+        }
+        assert!(slices > 3, "{slices}");
+        assert_eq!((row(&mut process), process.back_end()), (Some(102_009_003), BackEnd::Llvm));
+        let batch = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 0b11, first: 0 };
+        let (step, batch) = (CallStep::Done(if compiles { 0b11 } else { 0 }), Call::Batch(batch));
+        assert_eq!(process.begin(batch, FuelSlice::UNLIMITED), step);
+        assert!(!process.has_lost_process(), "{:?}", process.faults());
+        tick(&mut process);
+        let stop = Call::Stop { now: Timestamp(3) };
+        if compiles {
+            assert_eq!((row(&mut process), process.back_end()), (Some(103_011_004), BackEnd::Cranelift));
+            assert_eq!((process.take_unserved(), process.counters().packets), (0, 2));
+            assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
+            assert_eq!(process.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
+            assert_eq!((row(&mut process), process.is_stopped()), (Some(103_011_004), true));
+        } else {
+            assert_eq!((process.take_unserved(), process.counters().packets), (0b11, 0));
+            assert!(process.has_ended() && process.is_stopped());
+            assert_eq!(process.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
+            assert_eq!(row(&mut process), None);
+            let says = "the key that vouched for its machine code is not trusted any more";
+            assert!(
+                process.faults().len() == 1 && process.faults()[0].contains(says),
+                "{:?}",
+                process.faults()
+            );
+        }
+        // The withdrawal comes before the start of the process.
+        let (code, withdrawal) = take();
+        withdrawal.withdraw();
+        match start_code(program, &engine, code) {
+            Err(LoadError::Object(ObjectRefusal::Withdrawn)) => assert!(!compiles),
+            Err(other) => panic!("{other}"),
+            Ok(mut process) => {
+                assert!(compiles && process.back_end() == BackEnd::Cranelift);
+                tick(&mut process);
+                assert_eq!(row(&mut process), Some(101_007_002));
+            }
+        }
+    }
+}
+
+/// The value of the only record, if there is one.
+fn row(process: &mut RemoteInstance) -> Option<u64> {
+    let records = process.take_records();
+    let values: Vec<u64> = records
+        .iter()
+        .map(|record| u64::from_le_bytes(record.row.try_into().expect("it has one field")))
+        .collect();
+    assert!(values.len() <= 1, "{values:?}");
+    values.first().copied()
 }

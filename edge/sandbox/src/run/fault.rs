@@ -49,9 +49,7 @@ pub enum FaultKind {
     #[error("`weir_start` returned {0}: the module does not want to run")]
     Declined(i32),
     /// The key that vouched for the module's machine code is not trusted any more, and there is no other code.
-    #[error(
-        "the key that vouched for its machine code is not trusted any more, and this node has no compiler for it"
-    )]
+    #[error("the key that vouched for its machine code is not trusted any more, and it has no other code")]
     Withdrawn,
     /// Any other trap.
     #[error("trap")]

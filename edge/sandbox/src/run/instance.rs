@@ -3,7 +3,6 @@
 
 use crate::back_end::{BackEnd, NativeSlot};
 use crate::engine::{Engine, Instantiation, LoadError, LoadedModule};
-use crate::load::native::NativeModule;
 use crate::load::rewrite::Checks;
 use crate::run::entry::{Exports, Globals, Wasm};
 use crate::run::event::InstanceContext;
@@ -114,9 +113,9 @@ pub struct Instance {
     indices: FunctionIndices,
     /// The machine code, if the module runs in it. Dropped before the store, which owns the address space.
     pub(crate) native: Option<NativeInstance>,
-    back_end: BackEnd,
+    pub(crate) back_end: BackEnd,
     /// The slot for machine code, if this instance has to follow its changes, and the instance of Cranelift's code.
-    slot: Option<(NativeSlot, Option<wasmtime::Instance>)>,
+    pub(crate) slot: Option<(NativeSlot, Option<wasmtime::Instance>)>,
     /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
     /// `None` if instantiation failed.
@@ -135,7 +134,7 @@ pub struct Instance {
     code_map: Arc<CodeMap>,
     lines: Arc<OnceLock<SourceLines>>,
     /// The strikes against the module, over all of its instances.
-    strike_counter: Arc<StrikeCounter>,
+    pub(crate) strike_counter: Arc<StrikeCounter>,
     /// The profile's number of strikes at which a module ends.
     strikes_max: u32,
     /// The cause of the last aborted call, an argument of `weir_lost`. `None` once `weir_lost` has been called.
@@ -175,7 +174,8 @@ impl Instance {
     /// Creates a sandbox for a module of a session, and starts the module in it, as [`Self::start`] does.
     ///
     /// # Errors
-    /// [`LoadError`] for failures of the node, and if the session lacks the module's initial memory.
+    /// [`LoadError`] for failures of the node, if the session lacks the module's initial memory, and if the module's only code was
+    /// withdrawn.
     pub fn start_with(
         engine: &Engine,
         module: &LoadedModule,
@@ -199,6 +199,13 @@ impl Instance {
         module: &LoadedModule,
         mut context: InstanceContext,
     ) -> Result<Self, LoadError> {
+        // Read once, because another thread can withdraw the code at any time.
+        let native = module.native.code();
+        if let (None, Instantiation::OwnMemory(_)) = (native, &module.instantiation)
+            && let Some(refusal) = module.native.refusal()
+        {
+            return Err(refusal);
+        }
         let limits = module.admitted.limits();
         let slice = Arc::default();
         let mut host = HostState::new(Arc::clone(&module.admitted));
@@ -273,7 +280,6 @@ impl Instance {
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let native = module.native.code();
         let memory = match instance {
             None => SandboxMemory::Own,
             Some(instance) => {
@@ -323,85 +329,6 @@ impl Instance {
         this.map_initial_tables(&tables)
             .map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
         Ok(this)
-    }
-
-    /// Withdraws the verified code, as [`CodeWithdrawal`](crate::CodeWithdrawal) does.
-    pub(crate) fn withdraw_verified_code(&self) {
-        if let Some((slot, _)) = &self.slot {
-            slot.withdraw();
-        }
-    }
-
-    /// Moves to verified machine code if there is some now, and away from such code if it was withdrawn. No call may be in
-    /// progress.
-    #[inline]
-    pub(crate) fn follow_slot(&mut self) {
-        if let Some((slot, instance)) = &self.slot {
-            let instance = *instance;
-            match self.native {
-                None if slot.is_filled() => {
-                    // The node withdraws only code that the module began with, so a filled slot does not change again.
-                    let slot = slot.clone();
-                    self.slot = None;
-                    if let (Some(module), Some(instance)) = (slot.code(), instance) {
-                        // Without memory for another stack, the instance stays where it is.
-                        _ = self.enter_native(module, instance);
-                    }
-                }
-                Some(_) if slot.is_withdrawn() => self.leave_native(instance),
-                _ => {}
-            }
-        }
-    }
-
-    /// Continues in Cranelift's code, or ends the module if there is none.
-    #[cold]
-    fn leave_native(&mut self, instance: Option<wasmtime::Instance>) {
-        self.slot = None;
-        let moved = instance.and_then(|instance| self.enter_cranelift(instance).ok());
-        if moved.is_none() {
-            self.strike_counter.end();
-            self.release_kept();
-            self.describe(CallFault::without_place(FaultKind::Withdrawn), During::Idle);
-        }
-        self.native = None;
-        self.back_end = BackEnd::Cranelift;
-    }
-
-    fn enter_cranelift(&mut self, instance: wasmtime::Instance) -> wasmtime::Result<()> {
-        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return Ok(()) };
-        if let Some(native) = &mut self.native {
-            native.copy_globals_to(instance, store)?;
-        }
-        let admitted = Arc::clone(&store.data().admitted);
-        let exports = Exports { instance: Some(instance), memory: wasm.memory, store, native: None };
-        let moved = Wasm::find_exports(exports, &admitted, self.checks)?;
-        let stack = moved.stack.zip(wasm.stack).map(|((pointer, _), (_, empty))| (pointer, empty));
-        store.data_mut().counter = moved.counter;
-        self.wasm = Some(Wasm { stack, ..moved });
-        Ok(())
-    }
-
-    #[cold]
-    fn enter_native(
-        &mut self,
-        module: &Arc<NativeModule>,
-        instance: wasmtime::Instance,
-    ) -> wasmtime::Result<()> {
-        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return Ok(()) };
-        // SAFETY: the space is that of the store, and `native` is dropped before the store.
-        let mut native = unsafe { NativeInstance::new(self.base, module)? };
-        native.copy_globals(instance, store)?;
-        let admitted = Arc::clone(&store.data().admitted);
-        let exports = Exports { instance: Some(instance), memory: wasm.memory, store, native: Some(module) };
-        let moved = Wasm::find_exports(exports, &admitted, self.checks)?;
-        // The stack is not empty now, if an aborted call has left it in use.
-        let stack = moved.stack.zip(wasm.stack).map(|((pointer, _), (_, empty))| (pointer, empty));
-        store.data_mut().counter = moved.counter;
-        self.wasm = Some(Wasm { stack, ..moved });
-        self.native = Some(native);
-        self.back_end = BackEnd::Llvm;
-        Ok(())
     }
 
     /// Returns the compiler of the code in which the instance runs.
@@ -691,7 +618,7 @@ impl Instance {
         }
     }
 
-    fn describe(&mut self, fault: CallFault, during: During) {
+    pub(crate) fn describe(&mut self, fault: CallFault, during: During) {
         if self.incidents.len() < FAULTS_DESCRIBED {
             self.incidents.push(Incident { fault, during });
         }

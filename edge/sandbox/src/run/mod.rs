@@ -10,6 +10,7 @@ pub(crate) mod emit;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod fault;
+pub(crate) mod follow;
 pub(crate) mod guest_memory;
 pub(crate) mod host;
 pub(crate) mod instance;

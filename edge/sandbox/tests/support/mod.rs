@@ -165,7 +165,7 @@ impl Packets {
     }
 }
 
-fn encode(d: &Descriptor) -> [u8; DESCRIPTOR_BYTES] {
+pub fn encode(d: &Descriptor) -> [u8; DESCRIPTOR_BYTES] {
     let mut out = [0; DESCRIPTOR_BYTES];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &d.ts_ns.to_le_bytes());

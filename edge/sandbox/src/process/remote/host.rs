@@ -162,6 +162,11 @@ impl RemoteInstance {
         let code = code.unwrap_or_default();
         // The process does not move to other code later, because it can load none after its start.
         let native = slot.code();
+        if let (None, true) = (native, code.is_empty())
+            && let Some(refusal) = slot.refusal()
+        {
+            return Err(refusal);
+        }
         let object = native.map(|native| native.object.clone()).unwrap_or_default();
         let back_end = if native.is_some() { BackEnd::Llvm } else { BackEnd::Cranelift };
         let module_and_code = (admitted.bytes().len() + code.len() + object.len()) as u64;
