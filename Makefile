@@ -8,10 +8,10 @@ TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build modules run test test-llvm test-traces lint bench figures fuzz sample man completions clean
+.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample man completions clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: ## say what building needs and is missing, and install it (Debian, Ubuntu)
 	@lab/setup
@@ -21,6 +21,15 @@ setup-tests:
 
 build: setup ## the binary: target/release/weir
 	cargo build --release --locked -p weir
+
+no-compiler: setup build ## weir without a compiler, which runs only bundles: target/weir-no-compiler
+	cargo build --release --locked -p weir --no-default-features
+	cp target/release/weir target/weir-no-compiler
+	cargo build --release --locked -p weir
+
+test-no-compiler: setup-tests no-compiler ## a node of that program runs bundles and refuses modules (root; clang-19)
+	WEIR_TEST_NODE=$(CURDIR)/target/weir-no-compiler \
+		cargo test --release --locked -p weir --test node -- bundles::a_node_without_a_compiler
 
 modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
 	@for dir in guest/modules/*/; do \

@@ -10,8 +10,8 @@ use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
     analysis, authorising, compiling, demultiplexing, durable, floods, handshake, idle, imix, live, looped,
-    machine, memory, namespace, paths, price, processes, ratios, rivals, rows, run, scheduling, session,
-    shares, start, suspending, versus, views, xdp,
+    machine, memory, namespace, no_compiler, paths, price, processes, ratios, rivals, rows, run, scheduling,
+    session, shares, start, suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -101,6 +101,9 @@ const PARTS: &[Part] = &[
     }),
     part("compile", "Compiling modules with LLVM, and verifying their code", (3, 15), |bench, rounds| {
         compiling::tables(&bench.modules, rounds)
+    }),
+    part("no-compiler", "weir without a compiler: size and start", (5, 21), |_, rounds| {
+        no_compiler::table(rounds)
     }),
     part("rows", "Rows on standard output beside Parquet files", (3, 9), |bench, rounds| {
         rows::tables(&bench.big()?, rounds)

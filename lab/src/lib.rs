@@ -35,6 +35,7 @@ mod memory;
 pub mod module;
 mod namespace;
 pub mod native;
+pub mod no_compiler;
 mod packet_times;
 pub mod packets;
 pub mod paths;

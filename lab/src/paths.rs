@@ -18,6 +18,11 @@ pub fn weir() -> PathBuf {
     target().join("release/weir")
 }
 
+/// The path of the program `weir` without a compiler, which `make no-compiler` builds.
+pub fn without_compiler() -> PathBuf {
+    target().join("weir-no-compiler")
+}
+
 /// The path of the program `weir`, or an error if it has not been built.
 pub fn built_weir() -> Result<PathBuf, LabError> {
     let program = weir();

@@ -85,6 +85,41 @@ fn a_policy_is_explained_in_sentences() {
 }
 
 #[test]
+fn compilers_are_explained_and_those_without_effect_are_reported() {
+    let (folder, operator) = setup();
+    let at = folder.path();
+    let compiler = succeeds(at, "key new compiler.key");
+    let file = "policy.d/compilers/lab.toml";
+    let key = format!("key = \"{compiler}\"\n");
+    let all = "trusted_for = [\"semantics\", \"bounds\"]\n";
+    write(at, file, &format!("{key}{all}revoked_by = \"{operator}\"\n"));
+    let printed = succeeds(at, "policy check -c node.toml");
+    let says = format!(
+        "compiler {compiler}: its machine code is trusted for semantics and bounds; lists of {operator} can revoke it"
+    );
+    assert!(printed.contains(&says), "{printed}");
+    let warned = |text: String, says: &str| {
+        write(at, file, &text);
+        let output = weir(at, &["policy", "check", "-c", "node.toml"]);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(printed.contains(says), "{says}: {printed}");
+    };
+    warned(
+        format!("{key}{all}expires = \"2026-01-01\"\n"),
+        "has expired: `expires` was 2026-01-01T00:00:00Z",
+    );
+    warned(
+        format!("{key}trusted_for = [\"bounds\"]\n"),
+        "asks for 1 keys trusted for `semantics`, and there are 0",
+    );
+    warned(format!("{key}{all}revoked_by = \"{compiler}\"\n"), "which is no root of trust");
+    warned(format!("{key}trusted_for = [\"all\"]\n"), "lab.toml:2: ");
+    write(at, "policy.d/compilers/again.toml", &format!("{key}{all}"));
+    warned(format!("{key}{all}"), "is in");
+    std::fs::remove_dir_all(at.join("policy.d/compilers")).unwrap();
+}
+
+#[test]
 fn an_inaccessible_node_is_reported_and_a_node_for_operators_is_accepted() {
     let (folder, key) = setup();
     let at = folder.path();

@@ -354,6 +354,8 @@ pub enum UnloadReason {
     Lagged,
     /// The module's sandbox process ended, or broke the protocol.
     ProcessEnded,
+    /// The machine code of the module's bundle was withdrawn, and the node has no other code of the module.
+    CodeWithdrawn,
     /// The session was closed.
     SessionClosed,
     /// The node ended.

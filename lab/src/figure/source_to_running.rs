@@ -15,9 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 use weir_admission::{Admitted, Calibration, Profile};
 use weir_compilation::bundle::{Bundle, ObjectForm};
-use weir_compilation::compiler_keys::{
-    CompilerKey, CompilerPolicy, Judgement, VouchedCode, VouchedFor,
-};
+use weir_compilation::compiler_keys::{CompilerKey, CompilerPolicy, Judgement, VouchedCode, VouchedFor};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::expected::{Compiled, profile_of_record};
 use weir_compilation::statement::{Bounds, Compilation, Inputs, Isolated, Predicate, Statement};
@@ -38,7 +36,7 @@ bundle over a TCP connection (*transfer*, here on loopback: a network adds its o
 module and compares the records (*check*), makes the text for LLVM, links and verifies the object file (*verify*), and starts an instance (*start*). Beside it, nodes with \
 compilers: they admit the module, compile it with Cranelift, or with clang and verify the code, and start an instance, without a cache (*cold*) and with the \
 code in the cache (*cached*). Times are by the clock on an idle machine, medians of 15 rounds, all in turn; compilers run without a process of their own, whose \
-confinement adds milliseconds. Bars go from the fastest module to the slowest, with a dot at the median.",
+confinement adds milliseconds. Bars go from the fastest module to the slowest, with a line at the median.",
     paper: "",
     without: "the node does not trust the key, so it compiles the module of the bundle with Cranelift",
     run,
@@ -112,7 +110,10 @@ impl Workshop {
         let engine = |llvm, compiles, cache: Option<&str>| {
             let cache = cache.map(|name| Cache::open(&folder.join(name))).transpose();
             let cache = cache.map_err(|error| LabError::failed("the cache", error.to_string()))?;
-            Ok::<_, LabError>(Engine::new(EngineOptions { llvm, compiles, ..EngineOptions::default() }, cache)?)
+            Ok::<_, LabError>(Engine::new(
+                EngineOptions { llvm, compiles, ..EngineOptions::default() },
+                cache,
+            )?)
         };
         let signer = Identity::generate(&mut OsRng);
         let trusted_for = BTreeSet::from(VouchedFor::ALL);
@@ -325,35 +326,35 @@ fn remarks(all: &[StageTimes]) -> String {
     format!("{table}\nBundles: {}.\n", sizes.join(", "))
 }
 
-/// Bars from the fastest to the slowest module, with a dot at the median.
+/// Bars from the fastest to the slowest module, with a line at the median.
 fn chart(all: &[StageTimes]) -> Chart {
-    let names: Vec<&str> = STAGES.iter().rev().copied().chain([""]).collect();
+    // The legend is in the empty rows above the others.
+    let names: Vec<&str> = STAGES.iter().rev().copied().chain(["", "", "", ""]).collect();
     let (least, most) = (0..STAGES.len()).fold((f64::INFINITY, 0.0_f64), |(least, most), stage| {
         let medians = medians(all, stage);
         let first = medians.first().copied().unwrap_or(1.0);
         (least.min(first), most.max(medians.last().copied().unwrap_or(1.0)))
     });
-    let mut chart = Chart::new(
-        ChartAxis::logarithmic("ms", least / 1.5, most * 1.5),
-        ChartAxis::rows(&names),
-    );
+    let mut chart =
+        Chart::new(ChartAxis::logarithmic("ms", least / 1.5, most * 1.5), ChartAxis::rows(&names));
     let parts = [
         ("bundle, on the compiler's machine", 0..FIRST_ON_NODE),
         ("bundle, on the node", FIRST_ON_NODE..BUNDLE_STAGES),
         ("nodes with compilers", BUNDLE_STAGES..STAGES.len()),
     ];
     for (colour, (name, stages)) in parts.into_iter().enumerate() {
-        let (mut bars, mut dots) = (Vec::new(), Vec::new());
+        let (mut bars, mut lines) = (Vec::new(), Vec::new());
         for stage in stages {
             let medians = medians(all, stage);
             let row = crate::statistics::to_f64(STAGES.len() - 1 - stage);
             if let (Some(first), Some(last)) = (medians.first(), medians.last()) {
                 bars.push((*first, *last, row));
-                dots.push((medians[(medians.len() - 1) / 2], row));
+                let median = medians[(medians.len() - 1) / 2];
+                lines.push(vec![(median, row - 0.35), (median, row + 0.35)]);
             }
         }
         chart.add(name, colour + 1, Mark::Spans(bars));
-        chart.add("median", 5, Mark::Points(dots));
+        lines.into_iter().for_each(|line| chart.add("median", 5, Mark::Line(line)));
     }
     chart
 }
@@ -364,9 +365,7 @@ mod tests {
 
     fn made(on_node: f64, cranelift: f64) -> StageTimes {
         let mut millis: [Sample; STAGES.len()] = std::array::from_fn(|_| [1.0].into_iter().collect());
-        for stage in FIRST_ON_NODE..BUNDLE_STAGES {
-            millis[stage] = [on_node / 3.0].into_iter().collect();
-        }
+        millis[FIRST_ON_NODE..BUNDLE_STAGES].fill_with(|| [on_node / 3.0].into_iter().collect());
         millis[CRANELIFT_COLD] = [cranelift].into_iter().collect();
         StageTimes { module: "made".to_owned(), bundle_bytes: 2048, millis }
     }

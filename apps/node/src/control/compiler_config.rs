@@ -61,3 +61,50 @@ fn trusted_for<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeSet<Vou
     }
     Ok(given)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::control::config::NodeConfiguration;
+    use weir_compilation::compiler_keys::VouchedFor;
+    use weir_trust::key::Identity;
+
+    fn key(seed: u8) -> String {
+        Identity::from_seed(&[seed; 32]).public().to_string()
+    }
+
+    #[test]
+    fn compilers_are_read_with_their_trust_and_end() {
+        let (one, root) = (key(1), key(2));
+        let text = format!(
+            "[compilation]\ncompile = false\nsignatures = 2\n\
+             [[compiler]]\nkey = \"{one}\"\ntrusted_for = [\"bounds\"]\nexpires = \"2027-12-31\"\nrevoked_by = \"{root}\"\n\
+             [[compiler]]\nkey = \"{root}\"\ntrusted_for = [\"semantics\", \"bounds\"]\n"
+        );
+        let config = NodeConfiguration::parse(&text).unwrap();
+        assert_eq!((config.compilation.compile, config.compilation.signatures), (false, 2));
+        let [limited, other] = [0, 1].map(|at| config.compilers[at].to_key());
+        assert_eq!(limited.trusted_for.into_iter().collect::<Vec<_>>(), [VouchedFor::Bounds]);
+        assert_eq!(limited.expires.unwrap().to_string(), "2027-12-31T00:00:00Z");
+        assert_eq!(limited.revoked_by.unwrap().to_string(), root);
+        assert_eq!((other.trusted_for.len(), other.expires, other.revoked_by), (2, None, None));
+    }
+
+    #[test]
+    fn errors_say_what_a_compiler_needs() {
+        let with = |more: &str| format!("[[compiler]]\nkey = \"{}\"\n{more}", key(1));
+        for (text, says) in [
+            (with(""), "missing field `trusted_for`"),
+            (with("trusted_for = []"), "must be a list of \"semantics\", \"bounds\", or both"),
+            (with("trusted_for = [\"memory\"]"), "unknown variant `memory`"),
+            (with("trusted_for = [\"bounds\"]\nexpires = \"soon\""), "not a time between"),
+            (with("trusted_for = [\"bounds\"]\nrevoked_by = \"me\""), "me"),
+            ("[[compiler]]\nkey = \"weir-key:no\"\ntrusted_for = [\"bounds\"]".to_owned(), "weir-key:"),
+            ("[compilation]\nsignatures = 0".to_owned(), "`signatures` is 0; it must be from 1 to 8"),
+            ("[compilation]\nsignatures = 9".to_owned(), "`signatures` is 9; it must be from 1 to 8"),
+            ("[compilation]\ncompiler = true".to_owned(), "unknown field `compiler`"),
+        ] {
+            let error = NodeConfiguration::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

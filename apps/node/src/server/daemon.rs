@@ -46,11 +46,11 @@ use crate::server::trust::{self, RemoteConfigError, Trust};
 use crate::server::unwritten_revocations::UnwrittenRevocations;
 use crate::server::uploads::Uploads;
 use crate::sessions::error::NodeError;
-use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::node::{Node, SessionState};
 use crate::sessions::tables::{TableFile, read_file};
 use crate::sessions::usage::{Interval, UsageRecorder};
 use crate::sync::{LeafMutex, OrderedMutex, rank};
+use compilers::new_module_loader;
 pub(crate) use ledger_query::LedgerQuery;
 pub(crate) use records::{RecordAccess, SessionRecords};
 use revoke::DelegatedRateLimiter;
@@ -70,14 +70,11 @@ use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use weir_ledger_files::{LedgerOptions, LedgerWriter, NodeStart};
 use weir_os::child::Cores;
-use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions, LlvmUse};
+use weir_sandbox::Cache;
 use weir_trust::credential::{CredentialRefusal, VerifiedCredential};
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
-
-/// The processor time after which the watchdog aborts a call of a supervised or metered module.
-const CALL_LIMIT: Duration = Duration::from_millis(500);
 
 /// The name of the ledger's folder within the node's state folder.
 pub const LEDGER: &str = "ledger";
@@ -346,27 +343,6 @@ impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
-}
-
-/// Creates the module loader of a node.
-fn new_module_loader(
-    setup: &Setup,
-    loaded: &LoadedConfig,
-    cache: Option<Cache>,
-) -> Result<ModuleLoader, DaemonError> {
-    let cores = loaded.config.other_cores();
-    let options = EngineOptions {
-        call_limit: CALL_LIMIT,
-        compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
-        llvm: LlvmUse::Later,
-        compiles: loaded.config.compilation.compile,
-        ..EngineOptions::default()
-    };
-    let engine = Arc::new(Engine::new(options, cache)?);
-    let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
-    let blocking_max = loaded.config.cpu.blocking_max;
-    let loader = ModuleLoader::new(engine, default, profiles, setup.shipped, blocking_max);
-    Ok(loader.with_compilers(loaded.compiler_trust(loaded.trust.as_deref())))
 }
 
 /// Makes a panic abort the process, unless it is in a thread that serves a client. A node that goes on without a core's or

@@ -127,13 +127,18 @@ pub(crate) struct SessionModule {
 impl SessionModule {
     /// Returns the keys that vouch for the machine code in which the module runs; empty for code that the node has compiled.
     pub(crate) fn compiled_by(&self) -> Vec<String> {
-        let in_use = self.vouched.as_ref().filter(|vouched| !vouched.withdrawal.is_withdrawn());
+        let in_use = self.vouched.as_ref().filter(|_| !self.is_withdrawn());
         in_use.map(|vouched| vouched.keys().iter().map(ToString::to_string).collect()).unwrap_or_default()
+    }
+
+    /// Returns true if the machine code of the module's bundle was withdrawn.
+    fn is_withdrawn(&self) -> bool {
+        self.vouched.as_ref().is_some_and(|vouched| vouched.withdrawal.is_withdrawn())
     }
 
     /// Returns the compiler of the module's code.
     pub(crate) fn back_end(&self) -> BackEnd {
-        if self.vouched.as_ref().is_some_and(|vouched| vouched.withdrawal.is_withdrawn()) {
+        if self.is_withdrawn() {
             return BackEnd::Cranelift;
         }
         self.program.as_ref().map_or(self.first_back_end, |program| program.back_end())
@@ -577,6 +582,7 @@ impl Node {
             let ended = state.modules.iter().filter_map(|(name, module)| {
                 let why = match module.counters.ended.load(Ordering::Relaxed) {
                     0 => return None,
+                    1 if module.is_withdrawn() => UnloadReason::CodeWithdrawn,
                     1 => UnloadReason::Strikes,
                     _ => UnloadReason::ProcessEnded,
                 };

@@ -38,6 +38,7 @@ impl StoppedModules {
         let state = match reason {
             UnloadReason::Strikes => "ended: over its limits too often",
             UnloadReason::ProcessEnded => "ended: its process has ended",
+            UnloadReason::CodeWithdrawn => "ended: the keys of its machine code are not trusted any more",
             UnloadReason::StartFailed => "ended: its start failed",
             UnloadReason::Lagged => "ended: it lagged too far behind",
             UnloadReason::Requested | UnloadReason::SessionClosed | UnloadReason::NodeStop => return,

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use weir_compilation::compiler_keys::CompilerKey;
 use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfigError, NodeConfiguration};
 use weir_node::control::policy::{Policy, PolicyError, Root};
 use weir_node::server::case_simulation::CaseEnvironment;
@@ -154,6 +155,9 @@ fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPol
     for root in &policy.roots {
         describe_root(out, root)?;
     }
+    for (_, compiler) in &policy.compilers {
+        describe_compiler(out, compiler)?;
+    }
     for (root, revoked) in policy.revocations.roots() {
         let (number, count) = (revoked.sequence(), revoked.entry_count());
         writeln!(out, "revocation list {number} of {root}: {count} revoked")?;
@@ -183,6 +187,19 @@ fn users(policy: &Policy, config: Option<&NodeConfiguration>, profile: &weir_adm
     let with_profile = sessions.into_iter().filter(|session| session.profile.as_ref() == Some(profile));
     users.extend(with_profile.map(|session| format!("session `{}`", session.name)));
     if users.is_empty() { "for the operator only".to_owned() } else { format!("for {}", users.join(", ")) }
+}
+
+/// Prints a compiler key, and what it is trusted for.
+fn describe_compiler(out: &mut impl Write, compiler: &CompilerKey) -> io::Result<()> {
+    let statements: Vec<String> = compiler.trusted_for.iter().map(ToString::to_string).collect();
+    write!(out, "compiler {}: its machine code is trusted for {}", compiler.key, statements.join(" and "))?;
+    if let Some(expires) = compiler.expires {
+        write!(out, " until {expires}")?;
+    }
+    match compiler.revoked_by {
+        Some(root) => writeln!(out, "; lists of {root} can revoke it"),
+        None => writeln!(out, "; no revocation list can revoke it"),
+    }
 }
 
 /// Prints the limits that the policy sets to the credentials of a root.

@@ -4,6 +4,7 @@ use super::{Policy, Root};
 use crate::control::config::NodeConfiguration;
 use std::path::PathBuf;
 use weir_admission::Name;
+use weir_compilation::compiler_keys::VouchedFor;
 use weir_trust::grant::{NodeName, UnixSecond};
 
 /// A part of a policy that the operator probably did not intend.
@@ -18,6 +19,21 @@ pub struct PolicyFinding {
 }
 
 impl Policy {
+    /// Returns the finding that a node needs more signatures than keys could make.
+    fn too_few_compilers(&self, config: &NodeConfiguration) -> Option<PolicyFinding> {
+        let (file, _) = self.compilers.first()?;
+        let needed = usize::from(config.compilation.signatures);
+        let keys = |what: &VouchedFor| {
+            self.compilers.iter().filter(|(_, key)| key.trusted_for.contains(what)).count()
+        };
+        let what = VouchedFor::ALL.into_iter().find(|what| keys(what) < needed)?;
+        let what = format!(
+            "no bundle can be used: `signatures` in [compilation] asks for {needed} keys trusted for `{what}`, and there are {}. Add keys, or lower it",
+            keys(&what)
+        );
+        Some(PolicyFinding { file: file.clone(), what, is_contradiction: false })
+    }
+
     /// Returns the findings at the time `now`. `node` is the node's configuration and its name in credentials; without
     /// it, findings that depend on a node are left out.
     pub fn findings(
@@ -33,6 +49,18 @@ impl Policy {
             );
             let file = self.profile_files.get(name).cloned().unwrap_or_default();
             found.push(PolicyFinding { file, what, is_contradiction: true });
+        }
+        for (file, compiler) in &self.compilers {
+            if let Some(expires) = compiler.expires.filter(|expires| now >= *expires) {
+                let what = format!(
+                    "compiler {} has expired: `expires` was {expires}. Give it another date, or remove it",
+                    compiler.key
+                );
+                found.push(PolicyFinding { file: file.clone(), what, is_contradiction: false });
+            }
+        }
+        if let Some((config, _)) = node {
+            found.extend(self.too_few_compilers(config));
         }
         for root in &self.roots {
             let mut find = |is_contradiction, what: String| {

@@ -111,6 +111,7 @@ impl Policy {
             .lists
             .extend(config.remote.iter().flat_map(|remote| &remote.revocations).map(|file| beside(file)));
         policy.finish()?;
+        policy.check_compilers()?;
         let has_no_peers = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
         if config.remote.as_ref().is_some_and(has_no_peers) {
             return Err(PolicyError::new(path, PolicyProblem::NoRoots));
@@ -191,8 +192,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Checks references between files, and accepts the revocation lists.
-    fn finish(&mut self) -> Result<(), PolicyError> {
+    /// Checks that the keys that can revoke compilers are roots, which can be in the configuration.
+    fn check_compilers(&self) -> Result<(), PolicyError> {
         for (file, compiler) in &self.compilers {
             let unknown =
                 compiler.revoked_by.filter(|root| self.roots.iter().all(|known| known.key != *root));
@@ -200,6 +201,11 @@ impl Policy {
                 return Err(PolicyError::new(file, PolicyProblem::RevokedByUnknown(root)));
             }
         }
+        Ok(())
+    }
+
+    /// Checks references between files, and accepts the revocation lists.
+    fn finish(&mut self) -> Result<(), PolicyError> {
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
         let (keys, now) = (self.keys(), UnixSecond::containing(weir_datapath::clock::wall_clock()));

@@ -68,6 +68,7 @@ impl Daemon {
                     Ok(()) => {
                         let why = match why {
                             UnloadReason::ProcessEnded => "its process has ended",
+                            UnloadReason::CodeWithdrawn => "its machine code was withdrawn",
                             _ => "it has exceeded its limits too often",
                         };
                         let what =

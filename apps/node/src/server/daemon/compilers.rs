@@ -1,12 +1,40 @@
-//! Trust in compilers while the node runs: the present keys, and the withdrawal of code whose compiler is not trusted any more.
+//! Compilers: the node's own engine, the trusted keys of others, and the withdrawal of code whose compiler is not trusted any
+//! more.
 
-use super::{Daemon, LoadedConfig};
+use super::{Daemon, DaemonError, LoadedConfig, Setup};
 use crate::log;
 use crate::server::trust::Trust;
 use crate::sessions::compiler_trust::{CompilerTrust, WithdrawnCode};
+use crate::sessions::module_loader::ModuleLoader;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_ledger::{LedgerEvent, LedgerText};
+use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions, LlvmUse};
 use weir_trust::credential::DelegationId;
+
+/// The processor time after which the watchdog aborts a call of a supervised or metered module.
+const CALL_LIMIT: Duration = Duration::from_millis(500);
+
+/// Creates the module loader of a node.
+pub(super) fn new_module_loader(
+    setup: &Setup,
+    loaded: &LoadedConfig,
+    cache: Option<Cache>,
+) -> Result<ModuleLoader, DaemonError> {
+    let cores = loaded.config.other_cores();
+    let options = EngineOptions {
+        call_limit: CALL_LIMIT,
+        compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
+        llvm: LlvmUse::Later,
+        compiles: loaded.config.compilation.compile,
+        ..EngineOptions::default()
+    };
+    let engine = Arc::new(Engine::new(options, cache)?);
+    let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
+    let blocking_max = loaded.config.cpu.blocking_max;
+    let loader = ModuleLoader::new(engine, default, profiles, setup.shipped, blocking_max);
+    Ok(loader.with_compilers(loaded.compiler_trust(loaded.trust.as_deref())))
+}
 
 impl LoadedConfig {
     /// Returns the trusted compilers. `trust` has the revocations.
