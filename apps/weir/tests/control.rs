@@ -142,12 +142,13 @@ fn a_module_file_is_sent_with_the_request() {
     ended.succeeds();
     assert_eq!(requests[0].0["load"]["module"]["module"], "theirs.wasm");
     assert_eq!(requests[0].1, b"\0asm\n{}");
-    // Of a bundle, the module is sent.
+    // A bundle is sent as a whole.
     let bundle = folder.path().join("theirs.weir");
-    fs::write(&bundle, weir_compilation::bundle::Bundle::new(b"\0asm\n{}".to_vec()).to_bytes()).unwrap();
+    let bytes = weir_compilation::bundle::Bundle::new(b"\0asm\n{}".to_vec()).to_bytes();
+    fs::write(&bundle, &bytes).unwrap();
     let (ended, requests) = FakeNode::new(&[DONE]).run(&["load", "alice", bundle.to_str().unwrap()]);
     ended.succeeds();
-    assert_eq!(requests[0].1, b"\0asm\n{}");
+    assert_eq!(requests[0].1, bytes);
     // Errors in local files are found before the node is asked.
     run(["load", "alice", "no-such", "--socket", "/nowhere"]).fails(2, &["there is no module `no-such`"]);
     run(["load", "alice", "./no-such.wasm", "--socket", "/nowhere"]).fails(1, &["no-such.wasm"]);

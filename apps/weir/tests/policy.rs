@@ -86,8 +86,9 @@ fn a_policy_is_explained_in_sentences() {
 
 #[test]
 fn compilers_are_explained_and_those_without_effect_are_reported() {
-    let (folder, operator) = setup();
+    let (folder, _) = setup();
     let at = folder.path();
+    let operator = succeeds(at, "key show operator.key");
     let compiler = succeeds(at, "key new compiler.key");
     let file = "policy.d/compilers/lab.toml";
     let key = format!("key = \"{compiler}\"\n");

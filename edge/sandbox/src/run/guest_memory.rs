@@ -132,7 +132,7 @@ impl GuestMemory<'_> {
             return Err(FaultKind::WildPointer { function: self.function.name() });
         }
         // SAFETY: inside an area that this module's `Instance` has mapped readable in its reserved address range. The range
-        // has the same provenance as the private memory, because `crate::run::space::Space` created both by one mapping.
+        // has the same provenance as the private memory, because `crate::run::space::SandboxSpace` created both by one mapping.
         let from = unsafe { self.host.private.base.add(start) };
         if self.host.has_fixed_packets && self.is_in_current_packet(start, len) && is_inside(packets) {
             // SAFETY: readable as above. `Area::is_fixed` promises that nothing changes the packet during the call, and host

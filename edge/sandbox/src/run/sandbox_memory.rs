@@ -4,7 +4,7 @@
 use crate::load::initial_memory::{InitialMemory, PAGE};
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
-use crate::run::space::{Space, Spaces};
+use crate::run::space::{SandboxSpace, Spaces};
 use std::sync::Arc;
 use wasmtime::{Memory, ResourceLimiter as _, Store};
 
@@ -19,7 +19,7 @@ pub(crate) enum SandboxMemory {
 
 /// A space that is no memory of wasmtime.
 pub(crate) struct OwnMemory {
-    space: Space,
+    space: SandboxSpace,
     pages_max: u64,
 }
 
@@ -40,7 +40,7 @@ impl OwnMemory {
         if !host.memory_growing(0, size, bytes(initial.pages_max))? {
             return Err(wasmtime::Error::msg(format!("its first memory, {size} bytes, is over its limit")));
         }
-        let space = Space::new(size, Arc::clone(spaces))?;
+        let space = SandboxSpace::new(size, Arc::clone(spaces))?;
         let memory = host.own_memory.insert(Self { space, pages_max: initial.pages_max });
         if initial.write(module, memory.space.bytes_mut()) {
             Ok(())

@@ -86,13 +86,13 @@ unsafe impl MemoryCreator for SpaceCreator {
                 "wasmtime asked for {reserved:?} bytes and a guard of {guard}, not {RESERVED} and {GUARD}"
             ));
         }
-        let space = Space::new(minimum, Arc::clone(&self.0)).map_err(|e| e.to_string())?;
+        let space = SandboxSpace::new(minimum, Arc::clone(&self.0)).map_err(|e| e.to_string())?;
         Ok(Box::new(space))
     }
 }
 
 /// The address space of one sandbox, owned by its wasmtime memory or by the host's state.
-pub(crate) struct Space {
+pub(crate) struct SandboxSpace {
     base: *mut u8,
     /// The size of the private memory.
     size: usize,
@@ -100,11 +100,11 @@ pub(crate) struct Space {
 }
 
 // SAFETY: the pointer is to a mapping that this value owns; nothing about it is bound to a thread.
-unsafe impl Send for Space {}
+unsafe impl Send for SandboxSpace {}
 // SAFETY: through a shared reference only the address and the size are read.
-unsafe impl Sync for Space {}
+unsafe impl Sync for SandboxSpace {}
 
-impl Space {
+impl SandboxSpace {
     /// Makes an address space whose private memory has `minimum` bytes.
     pub(crate) fn new(minimum: usize, spaces: Arc<Spaces>) -> io::Result<Self> {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
@@ -174,7 +174,7 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for SandboxSpace {
     fn drop(&mut self) {
         self.spaces.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.base.addr());
         // SAFETY: the mapping was made in `new`, is owned by this value, and wasmtime drops a memory after its last use.
@@ -185,7 +185,7 @@ impl Drop for Space {
 // SAFETY: `as_ptr` is valid for reads and writes of `byte_size` bytes, and does not change. The packet arena is NOT
 // part of `byte_size`: otherwise bulk operations on it could fault in host code, which would end the process instead of
 // trapping.
-unsafe impl LinearMemory for Space {
+unsafe impl LinearMemory for SandboxSpace {
     fn byte_size(&self) -> usize {
         self.size
     }
@@ -206,7 +206,7 @@ unsafe impl LinearMemory for Space {
 /// Makes the poll page of a space readable or inaccessible. While the page is inaccessible, polls of the module trap.
 ///
 /// # Safety
-/// `base` is a live [`Space`].
+/// `base` is a live [`SandboxSpace`].
 pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<()> {
     let protection = if readable { libc::PROT_READ } else { libc::PROT_NONE };
     // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and only polls
@@ -221,7 +221,7 @@ pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<
 /// The length of each area but the last must be a multiple of the page size, so that no bytes are between two areas.
 ///
 /// # Safety
-/// `base` is a live [`Space`], and `guest..guest + capacity` lies inside it above the private memory. `mapped` is the
+/// `base` is a live [`SandboxSpace`], and `guest..guest + capacity` lies inside it above the private memory. `mapped` is the
 /// previous mapping of this function at the address, or empty. No slice of the previous mapping is in use.
 pub(crate) unsafe fn map_areas(
     base: *mut u8,
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn private_memory_grows_to_the_packets_and_no_further() {
         let spaces = Arc::new(Spaces::default());
-        let mut space = Space::new(65_536, Arc::clone(&spaces)).unwrap();
+        let mut space = SandboxSpace::new(65_536, Arc::clone(&spaces)).unwrap();
         assert!(spaces.contains(space.as_ptr()));
         space.grow_to(PRIVATE_MAX as usize).unwrap();
         assert_eq!(space.byte_size(), PRIVATE_MAX as usize);
