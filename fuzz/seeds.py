@@ -477,7 +477,7 @@ def bundle_inputs():
     module = tar_member("module.wasm", b"\0asm\1\0\0\0")
     yield "module", bytes([0]) + module + bytes(1024)
     yield "whole", bytes([0]) + module + tar_member("node.o", b"\x7fELF") + tar_member(
-        "node.intoto.json", envelope(compilation)) + tar_member("bounds.intoto.json", envelope(bounds)) + bytes(1024)
+        "node.intoto.json", envelope(compilation)) + tar_member("node.bounds.intoto.json", envelope(bounds)) + bytes(1024)
     yield "signed", bytes([1]) + signed
     yield "other-program", bytes([1]) + envelope(bounds, '{"keyid":"abc","sig":"AAAA"}')
     yield "compilation", bytes([2]) + compilation
