@@ -15,9 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 use weir_admission::{Admitted, Calibration, Profile};
 use weir_compilation::bundle::{Bundle, ObjectForm};
-use weir_compilation::compiler_keys::{
-    CompilerKey, CompilerPolicy, Judgement, VouchedCode, VouchedFor,
-};
+use weir_compilation::compiler_keys::{CompilerKey, CompilerPolicy, Judgement, VouchedCode, VouchedFor};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::expected::{Compiled, profile_of_record};
 use weir_compilation::statement::{Bounds, Compilation, Inputs, Isolated, Predicate, Statement};
@@ -112,7 +110,10 @@ impl Workshop {
         let engine = |llvm, compiles, cache: Option<&str>| {
             let cache = cache.map(|name| Cache::open(&folder.join(name))).transpose();
             let cache = cache.map_err(|error| LabError::failed("the cache", error.to_string()))?;
-            Ok::<_, LabError>(Engine::new(EngineOptions { llvm, compiles, ..EngineOptions::default() }, cache)?)
+            Ok::<_, LabError>(Engine::new(
+                EngineOptions { llvm, compiles, ..EngineOptions::default() },
+                cache,
+            )?)
         };
         let signer = Identity::generate(&mut OsRng);
         let trusted_for = BTreeSet::from(VouchedFor::ALL);
@@ -333,10 +334,8 @@ fn chart(all: &[StageTimes]) -> Chart {
         let first = medians.first().copied().unwrap_or(1.0);
         (least.min(first), most.max(medians.last().copied().unwrap_or(1.0)))
     });
-    let mut chart = Chart::new(
-        ChartAxis::logarithmic("ms", least / 1.5, most * 1.5),
-        ChartAxis::rows(&names),
-    );
+    let mut chart =
+        Chart::new(ChartAxis::logarithmic("ms", least / 1.5, most * 1.5), ChartAxis::rows(&names));
     let parts = [
         ("bundle, on the compiler's machine", 0..FIRST_ON_NODE),
         ("bundle, on the node", FIRST_ON_NODE..BUNDLE_STAGES),
