@@ -10,6 +10,7 @@ use weir_compilation::envelope::Envelope;
 use weir_compilation::statement::{Bounds, Compilation, Predicate, Statement};
 use weir_trust::digest::Sha256Digest;
 use weir_trust::key::Identity;
+use weir_wire::WriteField;
 
 /// Returns the path of a file in a folder, as text.
 fn at(folder: &Path, name: &str) -> String {
@@ -281,6 +282,15 @@ fn the_setup_of_a_module_has_both_parts() {
     assert!(rest.contains("any field of a packet for writing"), "{printed}");
     let marked = run(["compile", "dscp-mark", "--setup"]).succeeds();
     assert!(marked.text().contains("outside the write rights"), "{}", marked.text());
+    assert!(marked.text().contains("not writable:   no field by the profile\n"), "{}", marked.text());
+    let folder = tempfile::tempdir().unwrap();
+    let profile = at(folder.path(), "p.toml");
+    let is_locked = |field: &&WriteField| matches!(field, WriteField::Ttl | WriteField::Payload);
+    let others = WriteField::ALL.iter().filter(|field| !is_locked(field));
+    let names: Vec<String> = others.map(|field| format!("\"{}\"", field.name())).collect();
+    fs::write(&profile, format!("writes = [{}]\n", names.join(", "))).unwrap();
+    let marked = run(["compile", "dscp-mark", "--setup", "--profile", &profile]).succeeds();
+    assert!(marked.text().contains("not writable:   ttl, payload\n"), "{}", marked.text());
 }
 
 #[test]

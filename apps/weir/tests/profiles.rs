@@ -4,7 +4,7 @@
 
 use crate::run;
 use crate::run::module::{answering, write, write_as};
-use crate::run::packets::{pcap, traffic};
+use crate::run::packets::{pcap, read_pcap, traffic};
 use crate::run::process::{Ended, finish, module, number};
 use crate::run::{root, run, weir};
 use std::fs;
@@ -244,6 +244,50 @@ fn memory_beyond_the_profiles_limit_is_not_granted() {
     assert_eq!(memory("memory = '2 MiB'"), ("proved".to_owned(), 21 << 16));
     // Its manifest requests 2 MiB, more than the limit but less than ten times as much.
     assert_eq!(memory("memory = '256 KiB'"), ("supervised".to_owned(), 256 << 10));
+}
+
+/// The lines of a shipped module's source that have this text.
+fn lines_of(source: &str, text: &str) -> Vec<usize> {
+    let source = fs::read_to_string(root().join("guest/modules").join(source)).unwrap();
+    (1..).zip(source.lines()).filter(|(_, line)| line.contains(text)).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn a_module_writes_only_fields_that_the_profile_allows() {
+    let bench = Bench::new();
+    let output = bench.path().join("marked.pcap");
+    // The number of packets with Expedited Forwarding.
+    let marked = |writes: &str| {
+        let arguments = ["-m", "dscp-mark,source=0.0.0.0/0", "-w", output.to_str().unwrap()];
+        bench.run(&[&arguments[..], &["--profile", &bench.profile(writes)]].concat()).succeeds();
+        read_pcap(&fs::read(&output).unwrap()).iter().filter(|packet| packet.bytes[15] == 46 << 2).count()
+    };
+    let all = usize::try_from(PACKETS).unwrap();
+    assert_eq!(marked("writes = 'all'"), all);
+    assert_eq!(marked("writes = ['ttl', 'dscp']"), all);
+    assert_eq!(marked("writes = ['ttl', 'ecn', 'payload']"), 0);
+}
+
+#[test]
+fn a_module_that_writes_is_refused_with_its_lines_where_no_field_may_be_written() {
+    let bench = Bench::new();
+    let profile = bench.profile("writes = []");
+    let capture = bench.capture.to_str().unwrap();
+    let lines = lines_of("dscp-mark/dscp-mark.c", "weir_patch(");
+    let [of_ipv4, of_ipv6] = lines.as_slice() else { panic!("{lines:?}") };
+    let places =
+        format!("it calls `weir.patch` in mark (dscp-mark.c:{of_ipv4}) and mark (dscp-mark.c:{of_ipv6});");
+    for command in [&["check"][..], &["compile"], &["run", "-r", capture, "-m"]] {
+        let with = |module: &str| run(command.iter().chain(&[module, "--profile", &profile]));
+        with("dscp-mark").fails(1, &["dscp-mark: ", &places, "(`writes`)"]);
+    }
+    let checked = run(["check", "dscp-mark", "--profile", &profile, "--json"]).fails(1, &[]).json();
+    assert!(checked["refusal"].as_str().unwrap().contains(&places), "{checked:#}");
+    assert_eq!((&checked["admitted"], &checked["tier"]), (&false.into(), &serde_json::Value::Null));
+    // The others do not write.
+    for name in MONITORS {
+        bench.run(&["-m", name, "--profile", &profile]).succeeds();
+    }
 }
 
 #[test]

@@ -10,12 +10,16 @@ use crate::{
     ModuleParameter, ModuleRefusal, ParameterSetting, ParameterValue, Profile, TcpSettings, TickPeriod, Tier,
     ValueError, escaped,
 };
+use weir_abi::host::HostFunction;
 use weir_bounds::{Analysis, CostTable, EntryPoint, ParsedModule};
 use weir_units::{Bytes, Nanos};
+use weir_wire::WriteFields;
 use weir_wire::stream::StreamLayer;
 
 /// The shortest period of ticks. A parameter with a shorter period counts as this period.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
+/// The most calls of `patch` that a refusal names.
+const WRITE_PLACES_MAX: usize = 3;
 
 /// A profile, with the calibration of the node that converts its limits in time to fuel. The default is for a node that is
 /// not calibrated.
@@ -153,7 +157,7 @@ impl Assessment {
             })?;
         let limits = calibrated.limits();
         let comparisons = compare(&analysis, &info, &manifest, tcp.as_ref(), &calibrated.profile, &limits);
-        let verdict = check_limits_of_all_tiers(&info, tick, &calibrated.profile)
+        let verdict = check_limits_of_all_tiers(&module, &info, tick, &calibrated.profile)
             .and_then(|()| cheapest_tier(&comparisons, &analysis, calibrated).map_err(ModuleRefusal::from));
         Ok(Self {
             module,
@@ -272,6 +276,7 @@ impl Assessment {
 
 /// Checks the limits of the profile that hold in every tier.
 fn check_limits_of_all_tiers(
+    module: &ParsedModule,
     info: &ModuleInfo,
     tick: Option<Nanos>,
     profile: &Profile,
@@ -292,8 +297,19 @@ fn check_limits_of_all_tiers(
         Some(given) if given < profile.tick_period => {
             Err(ModuleRefusal::TickPeriod { given, min: profile.tick_period })
         }
-        _ => Ok(()),
+        _ => check_writes(module, profile),
     }
+}
+
+/// Refuses a module that can write packets, if the profile allows no field to be written. Otherwise the field of a write is
+/// known at run time only: a write names an offset, and the headers of the packet decide what is there.
+fn check_writes(module: &ParsedModule, profile: &Profile) -> Result<(), ModuleRefusal> {
+    if profile.writes != WriteFields::NONE {
+        return Ok(());
+    }
+    let (places, calls) = weir_bounds::reachable_host_calls(module, HostFunction::Patch, WRITE_PLACES_MAX)
+        .map_err(|error| ModuleRefusal::Invalid { offset: error.offset, reason: escaped(&error.reason) })?;
+    if calls == 0 { Ok(()) } else { Err(ModuleRefusal::Writes { places, calls }) }
 }
 
 /// Returns the cheapest tier that the bounds and the profile allow, or the excess if the profile allows none.

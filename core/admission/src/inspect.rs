@@ -6,7 +6,7 @@ use wasmparser::{ExternalKind, FuncType, Payload, TypeRef, ValType, Validator, W
 use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPoint, EntryPoints, EntryPresence};
 use weir_abi::host::{self, HostFunction, ValueType};
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
-use weir_bounds::{Import, ParsedModule, Sections};
+use weir_bounds::{CodeLocation, Import, ParsedModule, Sections};
 use weir_units::{Bytes, Nanos, display_among};
 
 /// The largest module, in bytes.
@@ -84,6 +84,21 @@ fn entry_in_words(entry: EntryPoint) -> String {
 fn packet_entry_points() -> String {
     let names = ENTRY_POINTS.iter().filter(|known| known.presence == EntryPresence::ExactlyOne);
     names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the places of calls as text, and the number of further calls.
+fn places_in_words(places: &[CodeLocation], calls: usize) -> String {
+    let mut words: Vec<String> = places.iter().map(CodeLocation::to_string).collect();
+    match calls.saturating_sub(places.len()) {
+        0 => {}
+        1 => words.push("1 more place".to_owned()),
+        more => words.push(format!("{more} more places")),
+    }
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => "no place".to_owned(),
+    }
 }
 
 /// The reason for refusing a module. If the message mentions the profile, another profile may admit the module.
@@ -226,6 +241,17 @@ pub enum ModuleRefusal {
         name: &'static str,
         /// The imports that the profile allows.
         allowed: String,
+    },
+    /// Calls that write packets, with a profile that allows no field to be written.
+    #[error(
+        "the module can write packets: it calls `weir.patch` in {}; the profile lets modules write no field (`writes`): name the fields there, or remove the calls",
+        places_in_words(.places, *.calls)
+    )]
+    Writes {
+        /// The first calls that an entry point can reach.
+        places: Vec<CodeLocation>,
+        /// The number of all such calls.
+        calls: usize,
     },
     /// More initial memory than the profile allows, so that no tier can limit it.
     #[error(

@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 use weir_abi::host::HOST_FUNCTIONS;
 use weir_abi::{PRIVATE_MAX, limit};
 use weir_units::{Bytes, Nanos};
+use weir_wire::{WriteField, WriteFields};
 
 /// The longest profile, in bytes.
 pub const PROFILE_BYTES_MAX: usize = 64 * 1024;
@@ -63,6 +64,8 @@ pub struct Profile {
     pub pages: u32,
     /// The host functions that a module may import.
     pub imports: Vec<&'static str>,
+    /// The fields of packets that a module may write. With none, a module that can call `patch` is refused.
+    pub writes: WriteFields,
     /// The factor by which a bound on time may exceed its limit for a module to be supervised.
     pub cpu_factor: u32,
     /// The factor by which another bound may exceed its limit for a module to be supervised.
@@ -118,6 +121,7 @@ impl Default for Profile {
             keep: limit::KEPT_PACKETS,
             pages: PRIVATE_MAX >> 16,
             imports: HOST_FUNCTIONS.iter().map(|known| known.name).collect(),
+            writes: WriteFields::ALL,
             cpu_factor: 40,
             other_factor: 10,
             strikes: 3,
@@ -190,6 +194,7 @@ enum Key {
     Verified,
     Tiers,
     Imports,
+    Writes,
     Time { min: u64, field: fn(&mut Profile) -> &mut Nanos },
     Amount { min: u64, max: u64, field: fn(&mut Profile) -> &mut Bytes },
     Count { min: u64, max: u64, field: fn(&mut Profile) -> &mut u32 },
@@ -234,6 +239,7 @@ const KEYS: &[(&str, Key)] = &[
     ("keep", count(0, limit::KEPT_PACKETS as u64, |it| &mut it.keep)),
     ("pages", count(0, PRIVATE_MAX as u64 / WASM_PAGE, |it| &mut it.pages)),
     ("imports", Key::Imports),
+    ("writes", Key::Writes),
     ("cpu-factor", count(1, FACTOR_MAX, |it| &mut it.cpu_factor)),
     ("other-factor", count(1, FACTOR_MAX, |it| &mut it.other_factor)),
     ("strikes", count(1, STRIKES_MAX, |it| &mut it.strikes)),
@@ -242,6 +248,8 @@ const KEYS: &[(&str, Key)] = &[
 /// Keys with another spelling in an earlier version: the earlier and the present spelling.
 const RENAMED: &[(&str, &str)] = &[("piece", "check-interval")];
 
+/// The legal values of the key `writes`.
+const WRITES_WANTED: &str = "a list of fields, such as [\"dscp\", \"ttl\"]; or \"all\"";
 /// The legal values of the key `verified`.
 const VERIFIED_WANTED: &str = "\"where-possible\" or \"only\"";
 
@@ -275,6 +283,18 @@ impl Key {
                     format!("a list of some of {}; or \"all\"", quoted.join(", "))
                 })?;
             }
+            Self::Writes => {
+                profile.writes = match value {
+                    DeValue::String(all) if all == "all" => WriteFields::ALL,
+                    DeValue::Array(_) => {
+                        let unknown = |error| format!("{WRITES_WANTED}: {error}");
+                        let names = list(value, |name| Some(name.to_owned())).ok_or(WRITES_WANTED)?;
+                        let fields = names.iter().map(|name| WriteFields::find_field(name));
+                        fields.collect::<Result<_, _>>().map_err(unknown)?
+                    }
+                    _ => return Err(WRITES_WANTED.to_owned()),
+                };
+            }
             Self::Time { min, field } => {
                 let (min, max) = (Nanos(min), TIME_MAX);
                 *field(profile) = quantity(value, min, max)
@@ -303,6 +323,8 @@ impl Key {
             Self::Tiers => quoted(&mut profile.tiers.iter().map(|tier| tier.name())),
             Self::Verified => format!("\"{}\"", profile.verified.name()),
             Self::Imports => quoted(&mut profile.imports.iter().copied()),
+            // All fields are named, because a later version of weir can have more.
+            Self::Writes => quoted(&mut profile.writes.iter().map(WriteField::name)),
             Self::Time { field, .. } => format!("\"{}ns\"", field(profile).0),
             Self::Amount { field, .. } => format!("\"{}\"", field(profile).0),
             Self::Count { field, .. } => field(profile).to_string(),
@@ -464,15 +486,29 @@ mod tests {
             keep: 8,
             pages: 9,
             imports: vec!["emit"],
+            writes: WriteField::Ttl.into(),
             cpu_factor: 10,
             other_factor: 11,
             strikes: 12,
         };
-        for profile in [odd, Profile::default()] {
+        let no_field = Profile { writes: WriteFields::NONE, ..Profile::default() };
+        for profile in [odd, no_field, Profile::default()] {
             let text = profile.to_toml();
             assert_eq!(Profile::parse(&text), Ok(profile));
             assert_eq!(text.lines().count(), KEYS.len());
         }
+    }
+
+    #[test]
+    fn the_fields_to_write_are_a_list_of_names_or_all_of_them() {
+        let writes = |text: &str| Profile::parse(text).unwrap().writes;
+        assert_eq!(writes(""), WriteFields::ALL);
+        assert_eq!(writes("writes = 'all'"), WriteFields::ALL);
+        assert_eq!(writes("writes = []"), WriteFields::NONE);
+        let two = Profile::parse("writes = ['ttl', 'dscp', 'ttl']").unwrap();
+        assert_eq!(two.writes, WriteFields::from(WriteField::Dscp) | WriteField::Ttl.into());
+        // Equal profiles have equal texts, by which records name them.
+        assert!(two.to_toml().contains("\nwrites = [\"dscp\", \"ttl\"]\n"), "{}", two.to_toml());
     }
 
     #[test]
@@ -523,6 +559,19 @@ mod tests {
             ("verified = true", "line 1: `verified` must be \"where-possible\" or \"only\""),
             ("tiers = 'proved'", "line 1: `tiers` must be a list"),
             ("tiers = ['trusted']", "line 1: `tiers` must be a list"),
+            (
+                "\nwrites = ['dscp', 'dcsp']",
+                "line 2: `writes` must be a list of fields, such as [\"dscp\", \"ttl\"]; or \"all\": `dcsp` is no field that can \
+                 be written; there are macs, vlan",
+            ),
+            ("writes = [\"\\u001b[2J\"]", "`\\u{1b}[2J` is no field"),
+            (
+                "writes = 'dscp'",
+                "line 1: `writes` must be a list of fields, such as [\"dscp\", \"ttl\"]; or \"all\"",
+            ),
+            ("writes = ['all']", "`all` is no field that can be written"),
+            ("writes = [1]", "line 1: `writes` must be a list of fields"),
+            ("write = []", "line 1: a profile has no key `write`; did you mean `writes`?"),
             ("imports = ['emit', 'open']", "line 1: `imports` must be a list of some of \"emit\", \"patch\""),
         ] {
             let error = Profile::parse(text).unwrap_err().to_string();

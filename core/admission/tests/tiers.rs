@@ -10,6 +10,7 @@ const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsum
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 1000\n";
 const HEAD: &str = r#"(import "weir" "param_int" (func $param_int (param i32) (result i64)))
     (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
+    (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)"#;
 const NOTHING: &str = r#"(func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
 /// A packet function that loops `size` times, counting down.
@@ -161,7 +162,7 @@ fn an_admitted_module_keeps_its_assessment() {
     let admitted = Admitted::admit_by(bytes.clone(), &[("size".into(), vec!["9".into()])], &terms).unwrap();
     assert_eq!(admitted.bytes(), bytes);
     assert_eq!(admitted.profile(), terms.profile());
-    assert_eq!(admitted.info().imports, ["param_int", "emit"]);
+    assert_eq!(admitted.info().imports, ["param_int", "emit", "patch"]);
     assert_eq!(admitted.cost_table_version(), weir_bounds::CostTable::VERSION);
     assert_eq!(admitted.limits(), &terms.limits());
     assert_eq!(admitted.limits().strikes, 5);
@@ -315,6 +316,34 @@ fn a_module_gains_nothing_by_a_false_manifest() {
     assert!(refused.to_string().contains("8 is outside"), "{refused}");
 }
 
+/// A packet function that writes packets in four places.
+const WRITING: &str = r#"(func $write (param i32) (result i32)
+        (drop (call $patch (local.get 0) (i32.const 22) (i32.const 64) (i32.const 1)))
+        (call $patch (local.get 0) (i32.const 22) (i32.const 64) (i32.const 1)))
+    (func (export "weir_packet") (param i32) (result i32)
+        (drop (call $write (local.get 0)))
+        (drop (call $patch (local.get 0) (i32.const 22) (i32.const 64) (i32.const 1)))
+        (call $patch (local.get 0) (i32.const 22) (i32.const 64) (i32.const 1)))"#;
+
+#[test]
+fn a_module_that_can_write_packets_is_refused_where_no_field_may_be_written() {
+    let told = refusal(WRITING, "writes = []");
+    let places = told.replace(|c: char| c.is_ascii_digit(), "");
+    assert_eq!(
+        places,
+        "the module can write packets: it calls `weir.patch` in write (byte ), write (byte ), weir_packet (byte ) and  more place; \
+         the profile lets modules write no field (`writes`): name the fields there, or remove the calls"
+    );
+    assert!(told.contains(" and 1 more place;"), "{told}");
+    // No other tier would admit it, and an import without a call is no reason.
+    assert_eq!(refusal(WRITING, "writes = []\ntiers = ['metered']"), told);
+    assert_eq!(tier(NOTHING, "writes = []"), Tier::Proved);
+    // Which field a write is for depends on the packet, so one writable field is enough.
+    assert_eq!(tier(WRITING, "writes = ['ttl']"), Tier::Proved);
+    let uncalled = format!("{NOTHING} {}", WRITING.replace("(export \"weir_packet\")", ""));
+    assert_eq!(tier(&uncalled, "writes = []"), Tier::Proved);
+}
+
 #[test]
 fn a_modules_names_are_plain_in_a_refusal() {
     let named = UNBOUNDED.replace("$wander", "$\"\\1b[2J\\0aweir: all fine\"");
@@ -335,6 +364,7 @@ fn the_documented_profiles_do_what_their_comments_say() {
     }
     let strict = Profile::parse(include_str!("../../../docs/profiles/strict.toml")).unwrap();
     assert_eq!((strict.tiers.as_slice(), strict.patches), ([Tier::Proved].as_slice(), 0));
+    assert_eq!(strict.writes.to_string(), "none");
     // A limit that equals the default would not make the profile strict.
     let usual = Profile::default();
     assert!(strict.packet < usual.packet && strict.per_byte < usual.per_byte && strict.tick < usual.tick);

@@ -2,6 +2,7 @@
 
 use crate::interpreter::{FunctionSummary, Interpreter};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
+use crate::reach::reachable_functions;
 use crate::report::{
     CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, StepKind, TopContributors,
     contributor,
@@ -12,8 +13,6 @@ use crate::{
     Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedCause, UnboundedReason,
     WorkClass,
 };
-use std::collections::BTreeSet;
-use wasmparser::Operator;
 use weir_abi::entry::{EntryPoint, EntryType};
 use weir_abi::host::ValueType;
 
@@ -246,34 +245,11 @@ impl Interpreter<'_, '_> {
         }
     }
 
-    /// The functions that may be called with arguments that were not analysed: recursive functions, and all functions
-    /// that these call.
-    fn partly_analysed(&mut self) -> Result<BTreeSet<u32>, Malformed> {
-        let (mut excluded, mut types) = (BTreeSet::new(), BTreeSet::new());
-        let mut next: Vec<u32> = self.recursive.iter().copied().collect();
-        while let Some(function) = next.pop() {
-            if !excluded.insert(function) {
-                continue;
-            }
-            let Some(code) = self.bodies.code(function, self.costs, usize::MAX)? else { continue };
-            for operator in &code.operators {
-                match operator {
-                    Operator::Call { function_index } => next.push(*function_index),
-                    Operator::CallIndirect { type_index, .. } if types.insert(*type_index) => {
-                        let wanted = self.module.type_at(*type_index);
-                        let has_type = |function: &&u32| self.module.type_of(**function) == wanted;
-                        next.extend(self.module.referenced.iter().filter(has_type));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(excluded)
-    }
-
     /// The results for loops and calls, without those in partly analysed functions.
     fn recorded_sites(&mut self) -> Result<RecordedSites, Malformed> {
-        let excluded = self.partly_analysed()?;
+        // The functions that may be called with arguments that were not analysed: recursive functions, and all functions that
+        // these call.
+        let excluded = reachable_functions(self.module, self.recursive.iter().copied())?;
         let loops = self.loops.iter().filter(|(_, found)| !excluded.contains(&found.function)).map(
             |(offset, found)| LoopBound {
                 place: self.location(found.function, *offset),

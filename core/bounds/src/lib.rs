@@ -25,6 +25,7 @@ mod lines;
 mod loops;
 mod module;
 mod range;
+mod reach;
 mod reason;
 mod region;
 mod report;
@@ -39,6 +40,7 @@ pub use length::{Length, OverLength};
 pub use linear::Linear;
 pub use lines::Lines;
 pub use module::{Export, Import, ParsedModule, Sections};
+pub use reach::reachable_host_calls;
 pub use reason::{UnboundedCause, UnboundedReason};
 pub use report::{
     Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, PathStep, ResourceBound, SourceLine,

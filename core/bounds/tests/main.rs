@@ -12,6 +12,7 @@ mod hostile;
 mod lines;
 mod multiples;
 mod one_table;
+mod reach;
 mod search;
 mod support;
 mod trips;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
-use std::ops::BitOr;
+use std::ops::{BitAnd, BitOr, Not};
 use std::str::FromStr;
 
 /// Declares the fields with their names in configurations and credentials.
@@ -160,6 +160,23 @@ impl BitOr for WriteFields {
     }
 }
 
+impl BitAnd for WriteFields {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl Not for WriteFields {
+    type Output = Self;
+
+    /// Returns the fields that are not in the set.
+    fn not(self) -> Self {
+        Self::from_bits(!self.0)
+    }
+}
+
 impl FromIterator<WriteField> for WriteFields {
     fn from_iter<T: IntoIterator<Item = WriteField>>(fields: T) -> Self {
         fields.into_iter().fold(Self::NONE, |all, field| all | field.into())
@@ -232,6 +249,15 @@ mod tests {
             assert_eq!(serde_json::from_str::<WriteFields>(&list).unwrap(), set);
             assert_eq!(WriteFields::from_bits(set.bits() | 1 << 31), set);
         }
+        let others = !some;
+        assert_eq!(
+            (others.iter().count(), some & others, some | others),
+            (19, WriteFields::NONE, WriteFields::ALL)
+        );
+        assert_eq!(
+            (some & WriteField::Ttl.into(), !WriteFields::ALL),
+            (WriteField::Ttl.into(), WriteFields::NONE)
+        );
         assert_eq!(serde_json::to_string(&some).unwrap(), r#"["dscp","ttl"]"#);
         assert_eq!(serde_json::from_str::<WriteFields>("[]").unwrap(), WriteFields::NONE);
         for wrong in ["", "ttl,", "TTL", "all,ttl", "ip-options", "\u{1b}[2J"] {

@@ -9,7 +9,7 @@ use weir_sandbox::{
 };
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{WriteField, WriteFields};
-use {weir_admission::Admitted, weir_session::Records};
+use {weir_admission::Admitted, weir_admission::Profile, weir_session::Records};
 
 /// Runs a batch in which packet 20 does `act`. Exactly that packet is lost, for the reason given, and the rest is counted.
 fn loses_packet_20(act: &str, kind: FaultKind) {
@@ -443,6 +443,41 @@ fn a_patch_of_a_field_without_write_right_is_denied_and_counted() {
     rights.change(WriteField::Ttl.into());
     assert_eq!(answer(&mut instance), (vec![denied; 2], Vec::new()));
     assert_eq!((rights.refused(), instance.counters().faults), (4, 0));
+}
+
+#[test]
+fn a_patch_needs_the_profile_and_the_session_to_allow_its_field() {
+    let engine = engine();
+    // The first byte of the hardware addresses.
+    let body = emitting(
+        "(i64.extend_i32_s (call $patch (local.get $d) (i32.const 0) (i32.const 64) (i32.const 1)))",
+    );
+    let denied = i64::from(weir_abi::code::DENIED);
+    let (macs, ttl) = (WriteFields::from(WriteField::Macs), WriteFields::from(WriteField::Ttl));
+    for (profile, session, answer, fields, refused) in [
+        ("writes = ['ttl']", Some(WriteFields::ALL), denied, None, 2),
+        ("writes = ['ttl']", Some(macs), denied, None, 2),
+        ("writes = ['macs']", Some(ttl), denied, None, 2),
+        ("writes = ['macs', 'ttl']", Some(macs), 0, Some(macs), 0),
+        ("writes = ['macs', 'ttl']", Some(WriteFields::ALL), 0, Some(macs | ttl), 0),
+        // A run without sessions has the profile alone.
+        ("writes = ['ttl']", None, denied, None, 0),
+        ("writes = ['macs']", None, 0, Some(macs), 0),
+        ("", None, 0, Some(WriteFields::ALL), 0),
+    ] {
+        let rights = session.map(|fields| Arc::new(WriteRights::new(fields)));
+        let admitted =
+            Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &Profile::parse(profile).unwrap().into());
+        let loaded = engine.load(admitted.unwrap()).unwrap();
+        let context = InstanceContext { writes: rights.clone(), ..InstanceContext::default() };
+        let mut instance = Instance::start_with(&engine, &loaded, context).unwrap();
+        Packets::new().map(&mut instance);
+        instance.run(BatchInput { mask: 0b11, ..all() });
+        assert_eq!(values(&mut instance), [answer.cast_unsigned(); 2], "{profile} {session:?}");
+        let allowed: Vec<_> = instance.take_patches().iter().map(|patch| patch.fields).collect();
+        assert_eq!(allowed, fields.map_or(vec![], |fields| vec![fields; 2]), "{profile} {session:?}");
+        assert_eq!(rights.map_or(0, |rights| rights.refused()), refused, "{profile} {session:?}");
+    }
 }
 
 #[test]

@@ -378,3 +378,44 @@ fn a_field_without_the_right_to_write_stays_unchanged() {
     assert_eq!(testbed.count("alice", "writer", "faults"), 0);
     assert!(testbed.stop().success());
 }
+
+#[test]
+fn a_profile_limits_the_fields_that_a_session_may_write() {
+    if !is_inside("limits::a_profile_limits_the_fields_that_a_session_may_write") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profile = |name: &str, writes: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, writes).unwrap();
+        format!("[[profile]]\nname = \"{name}\"\nfile = \"{}\"\n", file.display())
+    };
+    let profiles = profile("hops", "writes = ['ttl', 'dscp']") + &profile("looking", "writes = []");
+    let session = links::session(", forward = \"up\"") + "profile = \"hops\"\nprocess = \"own\"\n";
+    let (mut testbed, mut far) = links::linked(&(session + &profiles));
+    let reply = testbed.load("alice", json!({"module": "writer.wasm"}), &patching_module());
+    assert!(reply.get("done").is_some(), "{reply}");
+    let mut refused = 0;
+    // The session may write everything; then nothing that the profile allows; then one of its fields.
+    for (fields, ttl, denied) in [
+        (json!(null), true, 100),
+        (json!(["ecn", "payload"]), false, 200),
+        (json!(["ttl", "payload"]), true, 100),
+    ] {
+        if !fields.is_null() {
+            testbed.request(json!({"change": {"session": "alice", "writes": fields}}));
+        }
+        testbed.send(&expected_frames(100, false, false));
+        assert_eq!(received_frames(&mut far, 100), expected_frames(100, ttl, false));
+        refused += denied;
+        let limits = &session_status(&testbed, "alice")["limits"];
+        assert_eq!((&limits["writes"], &limits["writes_refused"]), (&fields, &json!(refused)));
+    }
+    assert_eq!(testbed.count("alice", "writer", "faults"), 0);
+    // Under a profile without writable fields such a module is not loaded, whatever the session may write.
+    testbed.request(json!({"change": {"session": "alice", "profile": "looking"}}));
+    let asked = json!({"module": "writer.wasm", "name": "again"});
+    let why = testbed.load("alice", asked, &patching_module())["refused"]["why"].to_string();
+    assert!(why.contains("it calls `weir.patch` in ") && why.contains("(`writes`)"), "{why}");
+    assert!(testbed.stop().success());
+}

@@ -41,7 +41,7 @@ pub(crate) fn patch(
     }
     let described = guest.batch_descriptor(descriptor)?;
     let packet = first + index;
-    let fields = guest.host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
+    let fields = guest.host.writable_fields();
     // Most patches write a field of a header whose place the descriptor states.
     let stored = guest.bytes(bytes, len, |bytes, host| {
         if fields.check_common(described, offset, bytes) {
@@ -72,6 +72,12 @@ pub(crate) fn patch(
 }
 
 impl HostState {
+    /// Returns the fields that the module may write now: those that both its profile and its session allow.
+    fn writable_fields(&self) -> WriteFields {
+        let profile = self.admitted.profile().writes;
+        self.rights.as_ref().map_or(profile, |rights| rights.fields() & profile)
+    }
+
     /// Stores a patch that was checked, of packet `index` of the batch. Returns the code for the module.
     #[inline(always)]
     fn store_patch(

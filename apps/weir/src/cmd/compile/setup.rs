@@ -55,6 +55,8 @@ pub(super) fn print(out: &mut impl Write, facts: &CompiledModuleFacts<'_>, paint
     writeln!(out, "{}", line("host functions:", &unused, "none that the profile allows"))?;
     let forbidden = functions(&|name| !profile.imports.contains(&name));
     writeln!(out, "{}", line("not in profile:", &forbidden, "no function"))?;
+    let locked: Vec<String> = (!profile.writes).iter().map(|field| field.name().to_owned()).collect();
+    writeln!(out, "{}", line("not writable:", &locked, "no field by the profile"))?;
     let fields = if has_right(RequiredRight::Write) {
         "fields of packets outside the write rights of its session; all fields that the session's view hides"
     } else {

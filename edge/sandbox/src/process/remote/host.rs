@@ -503,7 +503,7 @@ impl RemoteInstance {
                 FAULTS_DESCRIBED.saturating_sub(self.faults.len()),
             ),
             memory: self.admitted.memory(),
-            writes: self.writes.fields(),
+            writes: self.writes.fields() & profile.writes,
             frame_bytes: usize::try_from(self.admitted.profile().frame_bytes.0).unwrap_or(usize::MAX),
         };
         Ok(CallReport::read(reported, expected)?)
