@@ -231,6 +231,9 @@ pub struct CompileArgs {
     /// Compile for processors of this level; without it, for those with the features of this machine
     #[arg(long, value_enum, value_name = "LEVEL", requires = "output")]
     pub target: Option<TargetArg>,
+    /// Compile for nodes with this `blocking` in [cpu], the longest time for which a module may keep a core
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    pub blocking: Nanos,
     /// Compile for nodes with this calibration, a file of `weir calibrate`; without it, for this machine, or for one that was
     /// not calibrated if that is slower. A node uses a bundle for slower nodes too, but none for faster ones
     #[arg(long, value_name = "FILE", requires = "output")]

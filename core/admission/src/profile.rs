@@ -333,6 +333,13 @@ impl Key {
 }
 
 impl Profile {
+    /// Returns the profile of a node on which a module may keep a core for at most `blocking_max`. The check interval is at most
+    /// a quarter of that, so that a module learns in time that it has to yield.
+    pub fn for_blocking(self, blocking_max: Nanos) -> Self {
+        let check_interval = self.check_interval.min(Nanos(blocking_max.0 / 4));
+        Self { check_interval, ..self }
+    }
+
     /// Reads a profile. A key that is not given has its value in [`Profile::default`].
     ///
     /// # Errors

@@ -145,7 +145,7 @@ pub enum RecordRefusal {
     },
     /// A record for another profile.
     #[error(
-        "`{}` is for the profile {stated}, and the module is loaded by the profile {actual}: compile it with --profile, and the file of this profile",
+        "`{}` is for the profile {stated}, and the module is loaded by the profile {actual}: compile it with the node's profile (--profile) and with `blocking` of its [cpu] (--blocking)",
         .member.name()
     )]
     Profile {
@@ -356,6 +356,8 @@ impl VouchedCode {
     pub fn check(&self, admitted: &Admitted, settings: &[ParameterSetting]) -> Result<(), RecordRefusal> {
         let own = Inputs::of(Compiled {
             admitted,
+            // The instance decides, which `vouched` has compared.
+            customisation_type: self.inputs.customisation_type.sha256,
             settings,
             form: self.form,
             features: self.features,

@@ -21,6 +21,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub struct Compiled<'a> {
     /// The module.
     pub admitted: &'a Admitted,
+    /// The digest of the operator's profile, from which the profile of the module follows.
+    pub customisation_type: Sha256Digest,
     /// The settings of the module's parameters.
     pub settings: &'a [ParameterSetting],
     /// The form of the machine code.
@@ -51,10 +53,17 @@ pub fn profile_digest(profile: &Profile) -> Sha256Digest {
 impl Inputs {
     /// Returns the inputs of a compilation.
     pub fn of(compiled: Compiled<'_>) -> Self {
-        let Compiled { admitted, settings, form, features, nanoseconds_per_1000_fuel, isolated, text } =
-            compiled;
+        let Compiled {
+            admitted,
+            customisation_type,
+            settings,
+            form,
+            features,
+            nanoseconds_per_1000_fuel,
+            isolated,
+            text,
+        } = compiled;
         let manifest = admitted.manifest();
-        // An operator's profile is the type; without a credential that narrows it, its instance is the same.
         let profile = Sha256 { sha256: profile_digest(admitted.profile()) };
         let mut parameters = BTreeMap::<String, Vec<String>>::new();
         for (name, texts) in settings {
@@ -66,7 +75,7 @@ impl Inputs {
                 Sha256Digest::of(admitted.bytes()),
             ),
             parameters,
-            customisation_type: profile,
+            customisation_type: Sha256 { sha256: customisation_type },
             customisation_instance: profile,
             tier: admitted.tier().name().to_owned(),
             calls: form.name().to_owned(),

@@ -232,7 +232,8 @@ pub struct Inputs {
     pub parameters: BTreeMap<String, Vec<String>>,
     /// The customisation type: the digest of the operator's profile in canonical form.
     pub customisation_type: Sha256,
-    /// The instance of the customisation type: the digest of the profile by which the module was admitted.
+    /// The instance of the customisation type: the digest of the profile by which the module was admitted. A node narrows the
+    /// operator's profile to the longest time for which a module may keep a core.
     pub customisation_instance: Sha256,
     /// The tier: `proved`, `supervised` or `metered`.
     pub tier: String,

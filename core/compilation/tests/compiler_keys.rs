@@ -81,6 +81,7 @@ impl Statements {
     fn new(form: ObjectForm) -> Self {
         let admitted = rtt();
         let inputs = Inputs::of(Compiled {
+            customisation_type: Sha256Digest([1; 32]),
             admitted: &admitted,
             settings: &settings("1024"),
             form,

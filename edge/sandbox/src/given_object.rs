@@ -19,6 +19,8 @@ pub struct GivenObject {
     pub isolated: IsolatedAccesses,
     /// The SHA-256 digest of the text that the compiler made the object file of.
     pub text: [u8; 32],
+    /// The stated most bytes of stack of a call; `None` with recursion.
+    pub stack_bytes: Option<u64>,
 }
 
 /// The reason why an object file of others is not used.
@@ -35,6 +37,14 @@ pub enum ObjectRefusal {
         "its machine code was made of another text than this weir makes of the module: another version of weir compiled it, or for another profile"
     )]
     Text,
+    /// The verifier finds another use of the stack than is stated.
+    #[error("its bounds state {} of stack, and the verifier finds {}", stack(*.stated), stack(*.own))]
+    Stack {
+        /// The stated bytes.
+        stated: Option<u64>,
+        /// The verifier's bytes.
+        own: Option<u64>,
+    },
     /// The module has no machine code of LLVM.
     #[error("it has no machine code of LLVM: {0}")]
     Module(String),
@@ -44,6 +54,10 @@ pub enum ObjectRefusal {
     /// The object file cannot be linked, or the verifier rejects its code.
     #[error("its machine code is not used: {0}")]
     Code(String),
+}
+
+fn stack(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "any amount".to_owned(), |bytes| format!("{bytes} bytes"))
 }
 
 impl GivenObject {
@@ -63,6 +77,10 @@ impl GivenObject {
             return Err(ObjectRefusal::Text);
         }
         let code = foreign.verify(&self.object).map_err(|error| ObjectRefusal::Code(error.to_string()))?;
+        let own = code.verified.stack_bound();
+        if own != self.stack_bytes {
+            return Err(ObjectRefusal::Stack { stated: self.stack_bytes, own });
+        }
         NativeModule::new(code, self.object.clone()).map_err(|error| ObjectRefusal::Code(error.to_string()))
     }
 }

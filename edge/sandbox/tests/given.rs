@@ -50,6 +50,7 @@ impl Engines {
             features,
             isolated: compiled.isolated,
             text: Sha256::digest(compiled.text.as_bytes()).into(),
+            stack_bytes: compiled.stack_bound,
         }
     }
 

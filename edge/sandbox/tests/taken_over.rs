@@ -285,7 +285,8 @@ fn given_code_runs_in_a_process_until_it_is_withdrawn(program: &Path) {
         compiled => compiled.expect("it is compiled"),
     };
     let text = Sha256::digest(compiled.text.as_bytes()).into();
-    let given = GivenObject { object: compiled.object, features, isolated: compiled.isolated, text };
+    let (object, isolated, stack_bytes) = (compiled.object, compiled.isolated, compiled.stack_bound);
+    let given = GivenObject { object, features, isolated, text, stack_bytes };
     for compiles in [true, false] {
         let options = EngineOptions { compiles, ..EngineOptions::default() };
         let engine = Engine::new(options, None).expect("it can be made");

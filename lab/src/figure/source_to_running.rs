@@ -17,7 +17,7 @@ use weir_admission::{Admitted, Calibration, Profile};
 use weir_compilation::bundle::{Bundle, ObjectForm};
 use weir_compilation::compiler_keys::{CompilerKey, CompilerPolicy, Judgement, VouchedCode, VouchedFor};
 use weir_compilation::envelope::Envelope;
-use weir_compilation::expected::{Compiled, profile_of_record};
+use weir_compilation::expected::{Compiled, profile_digest, profile_of_record};
 use weir_compilation::statement::{Bounds, Compilation, Inputs, Isolated, Predicate, Statement};
 use weir_sandbox::{
     Cache, Engine, EngineOptions, GivenObject, Instance, IsolatedAccesses, LlvmUse, LoadedModule,
@@ -191,6 +191,7 @@ impl Workshop {
         for (form, features, compiled) in objects {
             let inputs = Inputs::of(Compiled {
                 admitted: &admitted,
+                customisation_type: profile_digest(admitted.profile()),
                 settings: &[],
                 form,
                 features,
@@ -226,9 +227,10 @@ impl Workshop {
         let engine = &self.without_compiler;
         let loaded = match vouched {
             Err(_) => engine.load_suspendable(admitted)?,
-            Ok(VouchedCode { object, inputs, features, .. }) => {
+            Ok(VouchedCode { object, inputs, bounds, features, .. }) => {
                 let isolated = IsolatedAccesses::from(&inputs.isolated_accesses);
-                let given = GivenObject { object, features, isolated, text: inputs.text.sha256.0 };
+                let text = inputs.text.sha256.0;
+                let given = GivenObject { object, features, isolated, text, stack_bytes: bounds.stack_bytes };
                 engine.load_code(engine.take_object(admitted, true, &given, &mut Nanos(0))?)?
             }
         };

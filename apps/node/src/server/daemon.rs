@@ -213,11 +213,9 @@ fn try_cases(
     Err(DaemonError::Case { path: file, line, name, difference, other_failures, total })
 }
 
-/// Returns a profile with this node's calibration. The check interval is lowered to a quarter of `blocking_max`, the
-/// longest time for which a module may keep a core, so that a module learns in time that it has to yield.
+/// Returns a profile with this node's calibration, and for the longest time for which a module may keep a core.
 fn calibrated(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
-    let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking_max.0 / 4));
-    CalibratedProfile::new(Profile { check_interval, ..profile }, calibration.clone())
+    CalibratedProfile::new(profile.for_blocking(config.cpu.blocking_max), calibration.clone())
 }
 
 /// Resolves a path of the configuration, which is relative to the configuration file's folder.
@@ -366,6 +364,9 @@ impl Daemon {
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
         let cores = loaded.config.other_cores();
+        // The check of the modules already starts them, so it has to know all revocations.
+        let state = &loaded.config.node.state;
+        loaded.trust = revoke::with_stored_revocations(loaded.trust.take(), state)?;
         let loader = new_module_loader(&setup, &loaded, cache)?;
         if let Some(why) = loader.engine.why_not_llvm() {
             info(&format!("modules run in code of Cranelift alone: {why}"));

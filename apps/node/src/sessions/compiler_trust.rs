@@ -116,6 +116,11 @@ impl Node {
 
     /// Withdraws machine code whose compiler is not trusted any more.
     pub(crate) fn withdraw_code(&self, trust: &CompilerTrust) -> Vec<WithdrawnCode> {
+        let is_untrusted = |vouched: &&VouchedModule| trust.check_again(vouched).is_err();
+        let stopping = self.sessions.values().flat_map(|state| state.stopping.values());
+        // A module that is stopping still has to run `weir_stop`. The ledger will say that it was unloaded.
+        let of_stopping = stopping.filter_map(|module| module.vouched.as_ref()).filter(is_untrusted);
+        of_stopping.for_each(|vouched| vouched.withdrawal.withdraw());
         let modules = self.sessions.iter().flat_map(|(session, state)| {
             state.modules.iter().map(move |(module, state)| (session, module, state))
         });

@@ -283,12 +283,13 @@ impl ModuleLoader {
         }
         let AdmittedModule { admitted, call_times, can_suspend, name } = admitted;
         vouched.check(&admitted, &spec.settings())?;
-        let VouchedCode { form, object, digest, inputs, features, vouchers, .. } = vouched;
+        let VouchedCode { form, object, digest, inputs, bounds, features, vouchers } = vouched;
         let given = GivenObject {
             object,
             features,
             isolated: IsolatedAccesses::from(&inputs.isolated_accesses),
             text: inputs.text.sha256.0,
+            stack_bytes: bounds.stack_bytes,
         };
         let code = self.engine.take_object(admitted, can_suspend, &given, budget)?;
         let has_other_code = code.has_other_code();

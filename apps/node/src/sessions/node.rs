@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
+use weir_compilation::compiler_keys::CompilerPolicy;
 use weir_datapath::account::DeferredCharges;
 use weir_datapath::egress::Egress;
 use weir_datapath::event::ObservedEvent;
@@ -544,12 +545,14 @@ impl Node {
     }
 
     /// Replaces the default profile and the named profiles.
-    pub(crate) fn set_profiles(
+    pub(crate) fn set_policy(
         &mut self,
         default: CalibratedProfile,
         profiles: BTreeMap<Name, CalibratedProfile>,
+        compilers: Arc<CompilerPolicy>,
     ) {
         (self.loader.default, self.loader.profiles) = (default, profiles);
+        self.loader.compilers.policy = compilers;
     }
 
     /// Returns the session of this name, if it still has this number.

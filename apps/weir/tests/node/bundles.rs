@@ -75,8 +75,12 @@ impl Workshop {
         KeyFile::parse(&fs::read_to_string(self.path(key)).unwrap()).unwrap().open(None).unwrap()
     }
 
-    /// The bundle of a module, signed by the key in this file.
+    /// The bundle of a module for the testbed's nodes, signed by the key in this file.
     fn bundle(&self, module: &[u8], key: &str, more: &[&str]) -> Vec<u8> {
+        self.bundle_with(module, key, &[&["--blocking", "5ms"], more].concat())
+    }
+
+    fn bundle_with(&self, module: &[u8], key: &str, more: &[&str]) -> Vec<u8> {
         let (wasm, bundle) = (self.path("it.wasm"), self.path("it.weir"));
         fs::write(&wasm, module).unwrap();
         let key = self.path(key);
@@ -229,6 +233,34 @@ fn a_node_without_a_compiler_runs_bundles_and_its_ledger_names_the_signers() {
     let parameters = testbed.load("here", json!({"module": "m.weir", "set": {"no": 1}}), &bundle).to_string();
     assert!(parameters.contains("refused"), "{parameters}");
     refused(&[&bundle[..1000], b"x"].concat(), "bundle");
+    assert!(testbed.stop().success());
+}
+
+#[test]
+fn a_bundle_for_the_default_configuration_runs_on_a_node_with_it() {
+    if !is_inside("bundles::a_bundle_for_the_default_configuration_runs_on_a_node_with_it") {
+        return;
+    }
+    let Some(workshop) = Workshop::new() else { return };
+    let key = workshop.key("compiler.key");
+    let mut testbed = Testbed::prepared("", "", None);
+    testbed.configure(&(NO_COMPILER.to_owned() + &compiler(&key, TRUSTED) + &session("here", "node")));
+    let config = fs::read_to_string(testbed.config()).unwrap();
+    fs::write(testbed.config(), config.replace("blocking = \"5ms\"\n", "")).unwrap();
+    testbed.start();
+    let wasm =
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/modules/rtt/rtt.wasm")).unwrap();
+    let loaded = testbed.load(
+        "here",
+        json!({"module": "rtt.weir"}),
+        &workshop.bundle_with(&wasm, "compiler.key", &[]),
+    );
+    assert!(loaded["done"].is_object(), "{loaded}");
+    assert_eq!(testbed.part("here", "modules", "rtt")["compiled_by"], json!([key]));
+    // A bundle for another time that a module may keep a core is for another profile.
+    let other = workshop.bundle(&wasm, "compiler.key", &[]);
+    let refused = testbed.load("here", json!({"module": "rtt.weir", "name": "other"}), &other).to_string();
+    assert!(refused.contains("--blocking"), "{refused}");
     assert!(testbed.stop().success());
 }
 
@@ -397,7 +429,10 @@ fn a_compiler_that_lies_about_time_is_stopped_and_named() {
         let digest = Sha256Digest::of(&compiled.object);
         bundle.set(form.object(), compiled.object);
         resigned::<Compilation>(&mut bundle, form.record(), &signer, |it| it.object = digest);
-        resigned::<Bounds>(&mut bundle, form.bounds(), &signer, |it| it.object = digest);
+        resigned::<Bounds>(&mut bundle, form.bounds(), &signer, |it| {
+            it.object = digest;
+            it.predicate.stack_bytes = compiled.stack_bound;
+        });
     }
     let loaded = testbed.load("here", json!({"module": "counter.weir"}), &bundle.to_bytes());
     assert!(loaded["done"].is_object(), "{loaded}");

@@ -16,6 +16,12 @@ impl Instance {
         }
     }
 
+    /// Returns true if the instance still has to leave its code, which was withdrawn.
+    #[inline]
+    pub(crate) fn has_withdrawn_code(&self) -> bool {
+        self.slot.as_ref().is_some_and(|(slot, _)| slot.is_withdrawn())
+    }
+
     /// Moves to verified machine code if there is some now, and away from such code if it was withdrawn. No call may be in
     /// progress.
     #[inline]

@@ -318,8 +318,12 @@ impl Instance {
         CallStep::Done(progress.drops)
     }
 
-    /// Resumes the suspended call. Does nothing if no call is suspended.
+    /// Resumes the suspended call. Does nothing if no call is suspended. A call in machine code that was withdrawn is
+    /// [aborted](Self::abort) instead.
     pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
+        if self.has_withdrawn_code() {
+            return CallStep::Done(self.abort());
+        }
         match self.task.take() {
             Some(task) => self.run_task(task, budget),
             None => CallStep::Done(0),

@@ -99,6 +99,11 @@ pub enum PolicyProblem {
         "`revoked_by` is {0}, which is no root of trust: write a key that is under `roots` in [remote], or in a file of roots/"
     )]
     RevokedByUnknown(PublicKey),
+    /// A compiler names the root that can revoke it, but the node takes no revocation lists.
+    #[error(
+        "`revoked_by` has no effect without [remote], because a node without remote access takes no revocation lists: write [remote], or leave out `revoked_by` and remove the key by hand"
+    )]
+    RevokedByWithoutRemote,
     /// A test case does not state its requester, or states it both by a credential and by a root with grants. Or it
     /// names more holders in `to` than grants.
     #[error(

@@ -111,7 +111,7 @@ impl Policy {
             .lists
             .extend(config.remote.iter().flat_map(|remote| &remote.revocations).map(|file| beside(file)));
         policy.finish()?;
-        policy.check_compilers()?;
+        policy.check_compilers(config.remote.is_some())?;
         let has_no_peers = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
         if config.remote.as_ref().is_some_and(has_no_peers) {
             return Err(PolicyError::new(path, PolicyProblem::NoRoots));
@@ -193,8 +193,11 @@ impl Policy {
     }
 
     /// Checks that the keys that can revoke compilers are roots, which can be in the configuration.
-    fn check_compilers(&self) -> Result<(), PolicyError> {
+    fn check_compilers(&self, has_remote_access: bool) -> Result<(), PolicyError> {
         for (file, compiler) in &self.compilers {
+            if compiler.revoked_by.is_some() && !has_remote_access {
+                return Err(PolicyError::new(file, PolicyProblem::RevokedByWithoutRemote));
+            }
             let unknown =
                 compiler.revoked_by.filter(|root| self.roots.iter().all(|known| known.key != *root));
             if let Some(root) = unknown {

@@ -4,7 +4,8 @@
 //! [`crate::server::config_check`].
 
 use super::{
-    DaemonError, LEDGER, LoadedConfig, Setup, confine, load_config, new_module_loader, resolve_path,
+    DaemonError, LEDGER, LoadedConfig, Setup, compilers, confine, load_config, new_module_loader,
+    resolve_path, revoke,
 };
 use crate::control::config::NodeConfiguration;
 use crate::log::warn;
@@ -63,7 +64,11 @@ fn check_after_confinement(
     crate::server::child_isolation::start_for_check(&config.isolation, key.clone())?;
     let _key_agent = key.map(|key| trust::start_key_agent(&key)).transpose()?;
     confine::confine_check(config, context.is_other_user())?;
-    let loader = new_module_loader(setup, loaded, None)?;
+    let mut loader = new_module_loader(setup, loaded, None)?;
+    // Another part of the check reports revocations that cannot be read.
+    if let Ok(trust) = revoke::with_stored_revocations(loaded.trust.clone(), &config.node.state) {
+        loader = loader.with_compilers(compilers::compiler_trust(&loaded.compilers, trust.as_deref()));
+    }
     Ok(config_check::check_modules(&subject(setup, loaded, context), loader.for_checks(), progress))
 }
 

@@ -8,6 +8,7 @@ use crate::sessions::compiler_trust::{CompilerTrust, WithdrawnCode};
 use crate::sessions::module_loader::ModuleLoader;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_compilation::compiler_keys::CompilerPolicy;
 use weir_ledger::{LedgerEvent, LedgerText};
 use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions, LlvmUse};
 use weir_trust::credential::DelegationId;
@@ -33,34 +34,34 @@ pub(super) fn new_module_loader(
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
     let blocking_max = loaded.config.cpu.blocking_max;
     let loader = ModuleLoader::new(engine, default, profiles, setup.shipped, blocking_max);
-    Ok(loader.with_compilers(loaded.compiler_trust(loaded.trust.as_deref())))
+    Ok(loader.with_compilers(compiler_trust(&loaded.compilers, loaded.trust.as_deref())))
 }
 
-impl LoadedConfig {
-    /// Returns the trusted compilers. `trust` has the revocations.
-    pub(super) fn compiler_trust(&self, trust: Option<&Trust>) -> CompilerTrust {
-        let revoked = self.compilers.keys.iter().filter(|compiler| {
-            let id = DelegationId::of_compiler(&compiler.key);
-            let by = compiler.revoked_by.as_ref();
-            trust.zip(by).is_some_and(|(trust, root)| trust.revocations().contains(root, &id))
-        });
-        let revoked = revoked.map(|compiler| compiler.key).collect();
-        CompilerTrust { policy: Arc::clone(&self.compilers), revoked }
-    }
+/// Returns the trusted compilers of a policy. `trust` has the revocations.
+pub(super) fn compiler_trust(policy: &Arc<CompilerPolicy>, trust: Option<&Trust>) -> CompilerTrust {
+    let revoked = policy.keys.iter().filter(|compiler| {
+        let id = DelegationId::of_compiler(&compiler.key);
+        let by = compiler.revoked_by.as_ref();
+        trust.zip(by).is_some_and(|(trust, root)| trust.revocations().contains(root, &id))
+    });
+    CompilerTrust { revoked: revoked.map(|compiler| compiler.key).collect(), policy: Arc::clone(policy) }
 }
 
 impl Daemon {
     /// Returns the compilers that are trusted now.
     pub(super) fn compiler_trust(&self) -> CompilerTrust {
         let trust = self.trust();
-        self.loaded.with(|loaded| loaded.compiler_trust(trust.as_deref()))
+        self.with_node(|node| compiler_trust(&node.loader.compilers.policy, trust.as_deref()))
     }
 
     /// Withdraws the machine code of bundles whose signers are not trusted any more: expired, revoked, or removed from the
     /// policy. The modules move to code of Cranelift before their next call, or end.
     pub(super) fn withdraw_untrusted_code(&self) {
-        let trust = self.compiler_trust();
-        let withdrawn = self.with_node(|node| node.withdraw_code(&trust));
+        let trust = self.trust();
+        // The node has the policy by which its modules were loaded, so a module is never judged by an earlier policy.
+        let withdrawn = self.with_node(|node| {
+            node.withdraw_code(&compiler_trust(&node.loader.compilers.policy, trust.as_deref()))
+        });
         for WithdrawnCode { session, module, has_other_code, why } in withdrawn {
             let next = match has_other_code {
                 true => "goes on in Cranelift's code",

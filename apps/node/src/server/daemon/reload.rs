@@ -1,5 +1,6 @@
 //! Changes of a running node's configuration and of its links' rates.
 
+use super::compilers::compiler_trust;
 use super::{Daemon, DaemonError, LedgerState, LoadedConfig, load_config};
 use crate::control::config::NodeConfiguration;
 use crate::control::link_spec::LinkConfig;
@@ -130,7 +131,7 @@ impl Daemon {
         let (inventory, loader) = self.with_node(|node| {
             let (default, profiles) = (new.default.clone(), new.profiles.clone());
             let loader = ModuleLoader { default, profiles, ..node.loader() };
-            let loader = loader.with_compilers(new.compiler_trust(new.trust.as_deref()));
+            let loader = loader.with_compilers(compiler_trust(&new.compilers, new.trust.as_deref()));
             (node.inventory().with_profiles(loader.profiles()), loader)
         });
         let prepare = |spec: SessionSpec| {
@@ -195,7 +196,7 @@ impl Daemon {
             None => DaemonError::Node(error),
         });
         let mut switched = switched?;
-        node.set_profiles(new.default.clone(), new.profiles.clone());
+        node.set_policy(new.default.clone(), new.profiles.clone(), Arc::clone(&new.compilers));
         ledger.append_link_changes(links, &links_before);
         std::mem::take(&mut switched.events).into_iter().for_each(|event| ledger.append(event));
         ledger.append(LedgerEvent::NodeReconfigured { configuration: new.digest });

@@ -81,6 +81,17 @@ impl DelegatedRateLimiter {
     }
 }
 
+/// Adds the revocations that the node has stored in its state folder to the roots of trust of a configuration.
+pub(super) fn with_stored_revocations(
+    trust: Option<Arc<Trust>>,
+    state: &std::path::Path,
+) -> Result<Option<Arc<Trust>>, DaemonError> {
+    let Some(trust) = trust else { return Ok(None) };
+    let stored = revocation_files::read_all(state)?;
+    let (trust, _) = trust.with_revocations([&stored], UnixSecond::containing(now()));
+    Ok(Some(Arc::new(trust)))
+}
+
 impl Daemon {
     /// Decides by a list's header whether the node wants the rest of the list. Counts a list that the node does not want. A
     /// known list is refused while the revocations of its root cannot be written.

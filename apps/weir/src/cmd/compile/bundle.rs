@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use weir_admission::{CalibratedProfile, Calibration, Profile};
 use weir_compilation::bundle::{Bundle, ObjectForm};
 use weir_compilation::envelope::Envelope;
-use weir_compilation::expected::{self, Compiled};
+use weir_compilation::expected::{self, Compiled, profile_digest};
 use weir_compilation::statement::{
     Bounds, Compilation, Inputs, Isolated, Predicate, ResourceDescriptor, Statement,
 };
@@ -68,7 +68,8 @@ pub(super) fn write_bundle(
         args.key.as_deref().map(|key| read_identity(key, args.passphrase_file.as_deref())).transpose()?;
     let of_machine = calibrated_profile(args.profile.as_deref())?;
     let nanoseconds = nanoseconds(args, &of_machine)?;
-    let profile = profile_of_record(of_machine.profile().clone(), nanoseconds)?;
+    let customisation_type = profile_digest(of_machine.profile());
+    let profile = profile_of_record(of_machine.profile().clone().for_blocking(args.blocking), nanoseconds)?;
     let admitted = spec.admit(&profile)?;
     let target = args.target.unwrap_or_else(TargetArg::of_machine);
     let files = files(engine)?;
@@ -83,6 +84,7 @@ pub(super) fn write_bundle(
         bundle.set(form.bounds(), envelope(form, object, bounds, signer.as_ref()));
         let inputs = Inputs::of(Compiled {
             admitted: &admitted,
+            customisation_type,
             settings: &spec.settings,
             form,
             features: target.features(),

@@ -47,7 +47,10 @@ pub(super) fn check_bundle(
 ) -> Result<(), Failure> {
     let bundle = read_bundle(path)?;
     let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
-    let comparison = Comparison { bundle: &bundle, profile, files: files(engine)?, engine };
+    let customisation_type = profile_digest(&profile);
+    let profile = profile.for_blocking(args.blocking);
+    let comparison =
+        Comparison { bundle: &bundle, customisation_type, profile, files: files(engine)?, engine };
     let forms = ObjectForm::ALL.into_iter().filter(|form| bundle.get(form.object()).is_some());
     let forms: Vec<ObjectForm> = forms.collect();
     if forms.is_empty() {
@@ -88,6 +91,9 @@ fn record_error(path: &Path, error: &dyn std::fmt::Display) -> CompileCommandErr
 /// The inputs of all comparisons of a bundle.
 struct Comparison<'a> {
     bundle: &'a Bundle,
+    /// The digest of the operator's profile.
+    customisation_type: Sha256Digest,
+    /// The profile of a node.
     profile: Profile,
     /// The files of weir and of the compiler here.
     files: Vec<ResourceDescriptor>,
@@ -111,7 +117,7 @@ impl Comparison<'_> {
         let profile = profile_digest(&self.profile);
         if stated.customisation_instance.sha256 != profile {
             return Err(Difference(format!(
-                "the record is for the profile {}, and this one is {profile}: name the profile with --profile",
+                "the record is for the profile {}, and this one is {profile}: name the profile with --profile, and the node's `blocking` with --blocking",
                 stated.customisation_instance.sha256
             )));
         }
@@ -129,6 +135,7 @@ impl Comparison<'_> {
         let compiled = engine.compile_object(&admitted, is_suspendable, target.features())?;
         let own = Inputs::of(Compiled {
             admitted: &admitted,
+            customisation_type: self.customisation_type,
             settings: &settings,
             form,
             features: target.features(),

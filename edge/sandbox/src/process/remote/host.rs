@@ -399,6 +399,10 @@ impl RemoteInstance {
         if !self.is_suspended {
             return CallStep::Done(0);
         }
+        // A process that was stopped before it answered has to finish its work on the last request first.
+        if !self.is_paused && self.slot.as_ref().is_some_and(NativeSlot::is_withdrawn) {
+            return CallStep::Done(self.abort());
+        }
         let begin = Instant::now();
         let sent = match std::mem::take(&mut self.is_paused) {
             // The process still works on the last request.
