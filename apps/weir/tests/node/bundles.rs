@@ -437,9 +437,12 @@ fn a_compiler_that_lies_about_time_is_stopped_and_named() {
     let loaded = testbed.load("here", json!({"module": "counter.weir"}), &bundle.to_bytes());
     assert!(loaded["done"].is_object(), "{loaded}");
     testbed.send(&vec![udp(1, b"x"); 64]);
-    testbed.until("the watchdog has ended a call", |testbed| testbed.count("here", "counter", "faults") > 0);
-    let fault = testbed.part("here", "modules", "counter")["last_fault"].to_string();
+    testbed.until("the watchdog has ended the module", |testbed| {
+        testbed.snapshot()["sessions"][0]["ended"].as_array().is_some_and(|ended| !ended.is_empty())
+    });
+    let fault = testbed.snapshot()["sessions"][0]["ended"][0]["last_fault"].to_string();
     assert!(fault.contains("many times its limit"), "{fault}");
+    testbed.until("the ledger has its end", |testbed| !entries(testbed, "module-unloaded").is_empty());
     let loaded = entries(&testbed, "module-loaded").pop().unwrap();
     assert_eq!(loaded["compiled"]["bounds"], json!([key]), "{loaded}");
     assert!(testbed.stop().success());
