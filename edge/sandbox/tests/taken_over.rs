@@ -316,11 +316,11 @@ fn given_code_runs_in_a_process_until_it_is_withdrawn(program: &Path) {
         tick(&mut process);
         let stop = Call::Stop { now: Timestamp(3) };
         if compiles {
-            assert_eq!((row(&mut process), process.back_end()), (Some(103_011_004), BackEnd::Cranelift));
+            assert_eq!((row(&mut process), process.back_end()), (Some(102_009_003), BackEnd::Cranelift));
             assert_eq!((process.take_unserved(), process.counters().packets), (0, 2));
             assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
             assert_eq!(process.begin(stop, FuelSlice::UNLIMITED), CallStep::Done(0));
-            assert_eq!((row(&mut process), process.is_stopped()), (Some(103_011_004), true));
+            assert_eq!((row(&mut process), process.is_stopped()), (Some(102_009_003), true));
         } else {
             assert_eq!((process.take_unserved(), process.counters().packets), (0b11, 0));
             assert!(process.has_ended() && process.is_stopped());

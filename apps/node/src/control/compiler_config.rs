@@ -97,7 +97,7 @@ mod tests {
             (with("trusted_for = []"), "must be a list of \"semantics\", \"bounds\", or both"),
             (with("trusted_for = [\"memory\"]"), "unknown variant `memory`"),
             (with("trusted_for = [\"bounds\"]\nexpires = \"soon\""), "not a time between"),
-            (with("trusted_for = [\"bounds\"]\nrevoked_by = \"me\""), "me"),
+            (with("trusted_for = [\"bounds\"]\nrevoked_by = \"me\""), "begins with `weir-key:`"),
             ("[[compiler]]\nkey = \"weir-key:no\"\ntrusted_for = [\"bounds\"]".to_owned(), "weir-key:"),
             ("[compilation]\nsignatures = 0".to_owned(), "`signatures` is 0; it must be from 1 to 8"),
             ("[compilation]\nsignatures = 9".to_owned(), "`signatures` is 9; it must be from 1 to 8"),

@@ -101,9 +101,9 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
     };
-    assert_eq!(verify_second(ChainStart::Beginning).unwrap_err().damage, Damage::Missing { from: 1, to: 23 });
-    assert_eq!(verify_second(ChainStart::After(kept)).unwrap().first, 24);
-    assert_eq!(verify_second(ChainStart::Anywhere).unwrap().entries, 23);
+    assert_eq!(verify_second(ChainStart::Beginning).unwrap_err().damage, Damage::Missing { from: 1, to: 25 });
+    assert_eq!(verify_second(ChainStart::After(kept)).unwrap().first, 26);
+    assert_eq!(verify_second(ChainStart::Anywhere).unwrap().entries, 25);
     let other = LedgerHead { hash: Digest::of_bytes(b"other"), ..kept };
     assert_eq!(verify_second(ChainStart::After(other)).unwrap_err().damage, Damage::Unlinked);
     // The file of another segment under its name.

@@ -90,7 +90,7 @@ fn every_kind_of_entry_is_read_as_it_was_written() {
     let expected: Vec<LedgerEvent> = (0..2).flat_map(|_| events()).collect();
     let (verified, entries) = verify(&joined(&ledger()), VerifyOptions::default());
     let verified = verified.unwrap();
-    assert_eq!((verified.first, verified.entries, verified.segments), (1, 46, 2));
+    assert_eq!((verified.first, verified.entries, verified.segments), (1, 50, 2));
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
     let is_segment = |entry: &LedgerEntry| matches!(entry.event, LedgerEvent::Segment { .. });
     let read: Vec<LedgerEvent> =

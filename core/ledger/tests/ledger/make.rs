@@ -88,22 +88,6 @@ pub fn events() -> Vec<LedgerEvent> {
             tier: Tier::Proved,
             compiled: None,
         },
-        LedgerEvent::ModuleLoaded {
-            session: session(1),
-            module: name("dns"),
-            code,
-            tier: Tier::Proved,
-            compiled: Some(Box::new(VouchedObject {
-                object: code,
-                semantics: vec![LedgerText::new("weir-key:a"), LedgerText::new("weir-key:b")],
-                bounds: vec![LedgerText::new("weir-key:a")],
-            })),
-        },
-        LedgerEvent::CodeWithdrawn {
-            session: session(1),
-            module: name("dns"),
-            reason: LedgerText::new("weir-key:a is revoked"),
-        },
         LedgerEvent::Usage { session: session(1), intervals: 1, usage: usage.clone() },
         LedgerEvent::SessionChanged { session: session(1), reserved: Reserved::default() },
         LedgerEvent::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) },
@@ -148,6 +132,22 @@ pub fn events() -> Vec<LedgerEvent> {
         LedgerEvent::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(0) },
         LedgerEvent::Revoked { root: LedgerText::new("weir-key:r"), list: 2, ids: 1 },
         LedgerEvent::SessionClosed { session: session(2), reason: CloseReason::Parent },
+        LedgerEvent::ModuleLoaded {
+            session: session(1),
+            module: name("dns"),
+            code,
+            tier: Tier::Proved,
+            compiled: Some(Box::new(VouchedObject {
+                object: code,
+                semantics: vec![LedgerText::new("weir-key:a"), LedgerText::new("weir-key:b")],
+                bounds: vec![LedgerText::new("weir-key:a")],
+            })),
+        },
+        LedgerEvent::CodeWithdrawn {
+            session: session(1),
+            module: name("dns"),
+            reason: LedgerText::new("weir-key:a is revoked"),
+        },
         LedgerEvent::NodeStop,
     ]
 }
