@@ -22,14 +22,15 @@ setup-tests:
 build: setup ## the binary: target/release/weir
 	cargo build --release --locked -p weir
 
-no-compiler: setup build ## weir without a compiler, which runs only bundles: target/weir-no-compiler
+no-compiler: setup ## weir without a compiler, which runs only bundles: target/weir-no-compiler
+	@if [ -f $(WEIR) ]; then cp -p $(WEIR) target/weir-saved; fi
 	cargo build --release --locked -p weir --no-default-features
-	cp target/release/weir target/weir-no-compiler
-	cargo build --release --locked -p weir
+	cp $(WEIR) target/weir-no-compiler
+	@if [ -f target/weir-saved ]; then mv target/weir-saved $(WEIR); fi
 
 test-no-compiler: setup-tests no-compiler ## a node of that program runs bundles and refuses modules (root; clang-19)
 	WEIR_TEST_NODE=$(CURDIR)/target/weir-no-compiler \
-		cargo test --release --locked -p weir --test node -- bundles::a_node_without_a_compiler
+		cargo test --release --locked --workspace --test node -- bundles::a_node_without_a_compiler
 
 modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
 	@for dir in guest/modules/*/; do \
