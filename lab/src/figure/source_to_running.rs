@@ -86,16 +86,16 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     // The experiment is in a network namespace of its own, where loopback is down.
     ip("link set dev lo up")?;
     let folder = tempfile::tempdir().map_err(LabError::file(&std::env::temp_dir()))?;
-    let workshop = Workshop::start(folder.path(), mechanism)?;
+    let machines = MeasuredMachines::start(folder.path(), mechanism)?;
     let mut all = Vec::new();
     for module in Module::shipped()? {
-        all.push(workshop.measure(&module)?);
+        all.push(machines.measure(&module)?);
     }
     Ok(Outcome::new(&FIGURE, csv(&all), chart(&all), judge(&all)?, remarks(&all)))
 }
 
 /// The compiler's machine, and nodes.
-struct Workshop {
+struct MeasuredMachines {
     compiler: Engine,
     signer: Identity,
     policy: CompilerPolicy,
@@ -105,7 +105,7 @@ struct Workshop {
     nanoseconds: u64,
 }
 
-impl Workshop {
+impl MeasuredMachines {
     fn start(folder: &Path, mechanism: Mechanism) -> Result<Self, LabError> {
         let engine = |llvm, compiles, cache: Option<&str>| {
             let cache = cache.map(|name| Cache::open(&folder.join(name))).transpose();

@@ -47,11 +47,11 @@ fn weir(arguments: &[&str]) -> Output {
 }
 
 /// A folder with keys, modules and bundles.
-struct Workshop {
+struct BundleFolder {
     folder: tempfile::TempDir,
 }
 
-impl Workshop {
+impl BundleFolder {
     /// Returns none, with a line on standard output, if there is no clang 19.
     fn new() -> Option<Self> {
         if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
@@ -141,11 +141,11 @@ fn a_node_without_a_compiler_runs_bundles_and_its_ledger_names_the_signers() {
     if !is_inside(test) {
         return;
     }
-    let Some(workshop) = Workshop::new() else { return };
-    let (key, other) = (workshop.key("compiler.key"), workshop.key("other.key"));
+    let Some(files) = BundleFolder::new() else { return };
+    let (key, other) = (files.key("compiler.key"), files.key("other.key"));
     let sessions = session("here", "node") + &session("apart", "own");
     let mut testbed = Testbed::new(&(NO_COMPILER.to_owned() + &compiler(&key, TRUSTED) + &sessions));
-    let bundle = workshop.bundle(&counting("counter"), "compiler.key", &[]);
+    let bundle = files.bundle(&counting("counter"), "compiler.key", &[]);
     let spec = || json!({"module": "counter.weir"});
     for session in ["here", "apart"] {
         let loaded = testbed.load(session, spec(), &bundle);
@@ -201,7 +201,7 @@ fn a_node_without_a_compiler_runs_bundles_and_its_ledger_names_the_signers() {
     };
     refused(&every(&|bundle, form| flipped(bundle, form.object())), "is about the object file");
     // The compiler itself signs it: the verifier says what it saw.
-    let signer = workshop.identity("compiler.key");
+    let signer = files.identity("compiler.key");
     let lies = every(&|bundle, form| {
         flipped(bundle, form.object());
         let digest = Sha256Digest::of(bundle.get(form.object()).unwrap());
@@ -209,7 +209,7 @@ fn a_node_without_a_compiler_runs_bundles_and_its_ledger_names_the_signers() {
         resigned::<Bounds>(bundle, form.bounds(), &signer, |it| it.object = digest);
     });
     refused(&lies, "the verifier rejects the code");
-    let other_signer = workshop.identity("other.key");
+    let other_signer = files.identity("other.key");
     let by_other =
         every(&|bundle, form| resigned::<Compilation>(bundle, form.record(), &other_signer, |_| {}));
     refused(&by_other, &format!("{other} is not trusted here"));
@@ -241,8 +241,8 @@ fn a_bundle_for_the_default_configuration_runs_on_a_node_with_it() {
     if !is_inside("bundles::a_bundle_for_the_default_configuration_runs_on_a_node_with_it") {
         return;
     }
-    let Some(workshop) = Workshop::new() else { return };
-    let key = workshop.key("compiler.key");
+    let Some(files) = BundleFolder::new() else { return };
+    let key = files.key("compiler.key");
     let mut testbed = Testbed::prepared("", "", None);
     testbed.configure(&(NO_COMPILER.to_owned() + &compiler(&key, TRUSTED) + &session("here", "node")));
     let config = fs::read_to_string(testbed.config()).unwrap();
@@ -250,15 +250,12 @@ fn a_bundle_for_the_default_configuration_runs_on_a_node_with_it() {
     testbed.start();
     let wasm =
         fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/modules/rtt/rtt.wasm")).unwrap();
-    let loaded = testbed.load(
-        "here",
-        json!({"module": "rtt.weir"}),
-        &workshop.bundle_with(&wasm, "compiler.key", &[]),
-    );
+    let loaded =
+        testbed.load("here", json!({"module": "rtt.weir"}), &files.bundle_with(&wasm, "compiler.key", &[]));
     assert!(loaded["done"].is_object(), "{loaded}");
     assert_eq!(testbed.part("here", "modules", "rtt")["compiled_by"], json!([key]));
     // A bundle for another time that a module may keep a core is for another profile.
-    let other = workshop.bundle(&wasm, "compiler.key", &[]);
+    let other = files.bundle(&wasm, "compiler.key", &[]);
     let refused = testbed.load("here", json!({"module": "rtt.weir", "name": "other"}), &other).to_string();
     assert!(refused.contains("--blocking"), "{refused}");
     assert!(testbed.stop().success());
@@ -270,8 +267,8 @@ fn a_node_with_a_compiler_uses_the_code_of_trusted_keys_alone() {
     if !is_inside(test) {
         return;
     }
-    let Some(workshop) = Workshop::new() else { return };
-    let (one, two) = (workshop.key("one.key"), workshop.key("two.key"));
+    let Some(files) = BundleFolder::new() else { return };
+    let (one, two) = (files.key("one.key"), files.key("two.key"));
     let keys = compiler(&one, TRUSTED) + &compiler(&two, "trusted_for = [\"bounds\"]\n");
     let mut testbed = Testbed::new(&(keys + &session("here", "node")));
     let load = |testbed: &Testbed, name: &str, bundle: &[u8]| {
@@ -279,16 +276,16 @@ fn a_node_with_a_compiler_uses_the_code_of_trusted_keys_alone() {
         assert!(loaded["done"].is_object(), "{loaded}");
         testbed.part("here", "modules", name)["compiled_by"].clone()
     };
-    let trusted = workshop.bundle(&counting("trusted"), "one.key", &[]);
+    let trusted = files.bundle(&counting("trusted"), "one.key", &[]);
     assert_eq!(load(&testbed, "trusted", &trusted), json!([one]));
     // The other key vouches for bounds alone, so the node compiles the module, and says why.
-    let by_two = workshop.bundle(&counting("half"), "two.key", &[]);
+    let by_two = files.bundle(&counting("half"), "two.key", &[]);
     assert_eq!(load(&testbed, "half", &by_two), Value::Null);
     let log = testbed.log();
     assert!(log.contains("is trusted for another statement alone"), "{log}");
     // Together, the two signatures are enough.
     let mut both = Bundle::parse(&by_two).unwrap();
-    let signer = workshop.identity("one.key");
+    let signer = files.identity("one.key");
     for form in ObjectForm::ALL {
         resigned::<Compilation>(&mut both, form.record(), &signer, |_| {});
     }
@@ -324,22 +321,22 @@ fn revoking_a_compilers_key_moves_its_modules_or_stops_them() {
     if !is_inside(test) {
         return;
     }
-    let Some(workshop) = Workshop::new() else { return };
+    let Some(files) = BundleFolder::new() else { return };
     ip("link set dev lo up");
-    let [key, root] = ["compiler.key", "root.key"].map(|name| workshop.key(name));
-    workshop.key("node.key");
-    let policy = workshop.path("policy.d");
+    let [key, root] = ["compiler.key", "root.key"].map(|name| files.key(name));
+    files.key("node.key");
+    let policy = files.path("policy.d");
     fs::create_dir_all(policy.join("revoked")).unwrap();
     fs::create_dir_all(policy.join("compilers")).unwrap();
     let trusted = format!("key = \"{key}\"\n{TRUSTED}revoked_by = \"{root}\"\n");
     fs::write(policy.join("compilers/lab.toml"), trusted).unwrap();
-    fs::write(workshop.path("verified.toml"), "verified = 'only'\n").unwrap();
+    fs::write(files.path("verified.toml"), "verified = 'only'\n").unwrap();
     let config = format!(
         "[remote]\nlisten = \"127.0.0.1:7353\"\nkey = \"{}\"\nname = \"ix-1.example\"\nroots = [\"{root}\"]\n\
          [policy]\ndir = \"{}\"\n[[profile]]\nname = \"verified\"\nfile = \"{}\"\n",
-        workshop.path("node.key").display(),
+        files.path("node.key").display(),
         policy.display(),
-        workshop.path("verified.toml").display()
+        files.path("verified.toml").display()
     );
     let only =
         |name: &str, process: &str| session(name, process).replace("cpu =", "profile = \"verified\"\ncpu =");
@@ -347,9 +344,9 @@ fn revoking_a_compilers_key_moves_its_modules_or_stops_them() {
         session("here", "node") + &session("apart", "own") + &only("only", "node") + &only("both", "own");
     let mut testbed = Testbed::new(&(config + &sessions));
     let module = counting("counter");
-    let bundle = workshop.bundle(&module, "compiler.key", &[]);
-    let profile = workshop.path("verified.toml");
-    let verified = workshop.bundle(&module, "compiler.key", &["--profile", profile.to_str().unwrap()]);
+    let bundle = files.bundle(&module, "compiler.key", &[]);
+    let profile = files.path("verified.toml");
+    let verified = files.bundle(&module, "compiler.key", &["--profile", profile.to_str().unwrap()]);
     let names = ["here", "apart", "only", "both"];
     for (session, bundle) in names.iter().zip([&bundle, &bundle, &verified, &verified]) {
         let loaded = testbed.load(session, json!({"module": "counter.weir"}), bundle);
@@ -357,7 +354,7 @@ fn revoking_a_compilers_key_moves_its_modules_or_stops_them() {
         assert_eq!(testbed.part(session, "modules", "counter")["back_end"], "LLVM", "{}", testbed.log());
     }
     process(&mut testbed, &names, "counter", 300);
-    let (list, root_key) = (policy.join("revoked/list"), workshop.path("root.key"));
+    let (list, root_key) = (policy.join("revoked/list"), files.path("root.key"));
     let revoked = weir(&[
         "credential",
         "revoke",
@@ -411,18 +408,18 @@ fn a_compiler_that_lies_about_time_is_stopped_and_named() {
     if !is_inside(test) {
         return;
     }
-    let Some(workshop) = Workshop::new() else { return };
-    let key = workshop.key("compiler.key");
+    let Some(files) = BundleFolder::new() else { return };
+    let key = files.key("compiler.key");
     let config = NO_COMPILER.to_owned() + &compiler(&key, TRUSTED) + &session("here", "node");
     let mut testbed = Testbed::new(&config);
-    let honest = workshop.bundle(&counting_with("counter", 100_000), "compiler.key", &[]);
+    let honest = files.bundle(&counting_with("counter", 100_000), "compiler.key", &[]);
     // The machine code of a module with the same layout, whose loop takes for ever, stands for that of the honest one.
     let check_mode = CheckMode::As(Tier::Proved);
     let options = EngineOptions { llvm: LlvmUse::AtLoad, check_mode, ..EngineOptions::default() };
     let engine = Engine::new(options, None).unwrap();
     let endless = Admitted::admit(counting_with("counter", 1 << 40), &[]).unwrap();
     let mut bundle = Bundle::parse(&honest).unwrap();
-    let signer = workshop.identity("compiler.key");
+    let signer = files.identity("compiler.key");
     for form in ObjectForm::ALL {
         let features = weir_verify::CpuFeatures::Baseline;
         let compiled = engine.compile_object(&endless, form.is_suspendable(), features).unwrap();
