@@ -14,6 +14,7 @@ use crate::sessions::inventory::NodeInventory;
 use crate::sessions::node::Node;
 use crate::sessions::saved::SessionOrigin;
 use crate::sessions::shares::PermittedBy;
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -230,13 +231,18 @@ impl Daemon {
         let (identified, hashes) = debit_cpu_time(&mut permit, |_| {
             let shipped = || (self.setup.shipped)(&module.module);
             let bytes = file.as_deref().or_else(shipped).unwrap_or_default();
-            let hashes = (ModuleHash::of_bytes(bytes), Digest::of_bytes(&module_bytes(bytes)));
+            let file_hash = ModuleHash::of_bytes(bytes);
+            let code = match module_bytes(bytes) {
+                Cow::Borrowed(_) => Digest(file_hash.0),
+                Cow::Owned(module) => Digest::of_bytes(&module),
+            };
+            let hashes = (file_hash, code);
             (authority::hash_and_signers(module, file.as_deref(), signatures, &self.setup.shipped), hashes)
         });
         let (file_hash, code) = hashes;
         let loader = loader.with_compilers(self.compiler_trust());
         // A bundle is saved as a whole.
-        let bundle = file.clone().filter(|file| Bundle::is_bundle(file));
+        let bundle = file.as_ref().filter(|file| Bundle::is_bundle(file)).cloned();
         // Preparing the module takes long, so the node is not locked meanwhile.
         let prepared = match identified {
             Ok(hash_and_signers) => debit_cpu_time(&mut permit, |permit| {
