@@ -39,6 +39,8 @@ fn down_and_up_are_reported_and_packets_arrive_again() {
         ip("link set dev b up");
         events_until(&mut live, "b is up");
         assert!(live.is_up());
+        // Until the kernel has activated `a` too, it drops what `a` sends.
+        net::wait_for_carriers();
         assert_eq!(send_and_count(&mut live, 10), 10, "{kind:?}");
         // The other end of the veth pair.
         ip("link set dev a down");
