@@ -96,6 +96,7 @@ impl BuildKind {
             Self::Verified(Tier::Proved) => "verified, proved",
             Self::Verified(Tier::Supervised) => "verified, supervised",
             Self::Verified(Tier::Metered) => "verified, metered",
+            Self::Verified(Tier::Unmetered) => "verified, unmetered",
             Self::Wasmtime(WasmtimeCheck::Fuel) => "wasmtime fuel",
             Self::Wasmtime(WasmtimeCheck::Epochs) => "wasmtime epochs",
             Self::Clang(Build { naive_find: true, .. }) => "clang, byte loop",

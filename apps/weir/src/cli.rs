@@ -7,6 +7,8 @@ use crate::output::rotation::RotationLimit;
 use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use weir_node::control::config::BLOCKING;
+use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 use weir_verify::CpuFeatures;
 
@@ -232,8 +234,11 @@ pub struct CompileArgs {
     #[arg(long, value_enum, value_name = "LEVEL", requires = "output")]
     pub target: Option<TargetArg>,
     /// Compile for nodes with this `blocking` in [cpu], the longest time for which a module may keep a core
-    #[arg(long, value_name = "TIME", default_value = "100us")]
+    #[arg(long, value_name = "TIME", default_value_t = BLOCKING)]
     pub blocking: Nanos,
+    /// Compile the module for a run without a meter (`weir load --unmetered`)
+    #[arg(long, requires = "output")]
+    pub unmetered: bool,
     /// Compile for nodes with this calibration, a file of `weir calibrate`; without it, for this machine, or for one that was
     /// not calibrated if that is slower. A node uses a bundle for slower nodes too, but none for faster ones
     #[arg(long, value_name = "FILE", requires = "output")]
@@ -383,6 +388,10 @@ pub struct Run {
     /// alone. Records do not depend on it
     #[arg(long, value_enum, value_name = "COMPILER", default_value_t = BackEndArg::Auto)]
     pub back_end: BackEndArg,
+    /// Run bundles (weir compile -o) in the machine code that this compiler's key has signed, after verifying it; can be repeated. Without a
+    /// key, and with --back-end cranelift, a bundle counts as the module in it
+    #[arg(long = "compiler-key", value_name = "KEY")]
+    pub compiler_keys: Vec<PublicKey>,
     /// Writes the names and addresses of the modules' functions where `perf report` looks for them: /tmp/perf-PID.map
     #[arg(long)]
     pub perf_map: bool,

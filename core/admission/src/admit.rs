@@ -4,7 +4,7 @@ use crate::environment::environment;
 use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect};
 use crate::{
     Assessment, CalibratedProfile, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile,
-    TcpSettings, Tier, ValueError,
+    TcpSettings, Tier, ValueError, VerifiedUse,
 };
 use weir_bounds::{Analysis, CostTable, Environment, ParsedModule};
 use weir_units::{Bytes, Nanos};
@@ -49,6 +49,19 @@ impl Admitted {
     /// Makes an admitted module. The tier must be the verdict of the assessment, and `values` its parameter values.
     pub(crate) fn new(tier: Tier, values: Vec<ParameterValue>, assessment: Assessment) -> Self {
         Self { tier, values, assessment }
+    }
+
+    /// Returns the module for a run without a meter: what its bounds do not prove is not checked at run time. A proved module
+    /// has no meter anyway, and stays as it is. The caller has found that this is allowed, by the module's signer.
+    #[must_use]
+    pub fn without_meter(self) -> Self {
+        let tier = if self.tier == Tier::Proved { Tier::Proved } else { Tier::Unmetered };
+        Self { tier, ..self }
+    }
+
+    /// Returns true if the module may run in verified machine code alone.
+    pub fn needs_verified_code(&self) -> bool {
+        self.profile().verified == VerifiedUse::Only || self.tier == Tier::Unmetered
     }
 
     /// Returns the assessment.

@@ -78,7 +78,9 @@ impl fmt::Display for Excess {
                     "; with \"supervised\" among its `tiers` the module would run, up to {factor} times the limit"
                 )?;
             }
-            Tier::Metered => f.write_str("; with \"metered\" among its `tiers` the module would run")?,
+            Tier::Metered | Tier::Unmetered => {
+                f.write_str("; with \"metered\" among its `tiers` the module would run")?;
+            }
         }
         if *resource == LimitedResource::Fuel && !self.calibration.is_measured() {
             f.write_str(" (this node is not calibrated)")?;

@@ -16,10 +16,14 @@ pub enum Tier {
     Supervised,
     /// The fuel of every charge is checked at run time. A call that uses up its fuel is aborted.
     Metered,
+    /// The bounds exceed their limits, and nothing is checked at run time, by a [right](crate::Admitted::without_meter) that no
+    /// profile gives. The module runs in verified machine code, in a process of its own, which the node stops after each slice,
+    /// and kills if a call takes too long.
+    Unmetered,
 }
 
 impl Tier {
-    /// All tiers, the cheapest first.
+    /// The tiers that profiles allow, the cheapest first.
     pub const ALL: &'static [Tier] = &[Self::Proved, Self::Supervised, Self::Metered];
 
     /// Returns the name that profiles use.
@@ -28,6 +32,7 @@ impl Tier {
             Self::Proved => "proved",
             Self::Supervised => "supervised",
             Self::Metered => "metered",
+            Self::Unmetered => "unmetered",
         }
     }
 }

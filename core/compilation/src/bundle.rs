@@ -6,6 +6,7 @@
 
 use crate::envelope::ENVELOPE_BYTES_MAX;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The longest bundle, in bytes.
 pub const BUNDLE_BYTES_MAX: usize = 64 << 20;
@@ -195,6 +196,22 @@ impl Bundle {
     /// # Errors
     /// [`BundleError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, BundleError> {
+        let members = Self::places(bytes)?;
+        let members = members.into_iter().map(|(member, place)| (member, bytes[place].to_vec())).collect();
+        Ok(Self { members })
+    }
+
+    /// Returns the bytes of the module in a bundle, which is checked as [`parse`](Self::parse) does, and not copied.
+    ///
+    /// # Errors
+    /// [`BundleError`].
+    pub fn module_of(bytes: &[u8]) -> Result<&[u8], BundleError> {
+        let mut members = Self::places(bytes)?;
+        Ok(members.remove(&Member::Module).and_then(|place| bytes.get(place)).unwrap_or_default())
+    }
+
+    /// Returns the places of the members' bytes.
+    fn places(bytes: &[u8]) -> Result<BTreeMap<Member, Range<usize>>, BundleError> {
         if bytes.len() > BUNDLE_BYTES_MAX {
             return Err(BundleError::TooLong(bytes.len()));
         }
@@ -206,7 +223,7 @@ impl Bundle {
             if members.contains_key(&Member::Module) && block == [0; BLOCK] {
                 let is_end =
                     bytes.len() == at + 2 * BLOCK && bytes[at + BLOCK..].iter().all(|byte| *byte == 0);
-                return if is_end { Ok(Self { members }) } else { Err(BundleError::End(at)) };
+                return if is_end { Ok(members) } else { Err(BundleError::End(at)) };
             }
             let is_first = members.is_empty();
             let candidates = expected.iter().take(if is_first { 1 } else { expected.len() });
@@ -224,13 +241,12 @@ impl Bundle {
                 return Err(BundleError::Member { member, len });
             }
             at += BLOCK;
-            let content = bytes.get(at..at + size).ok_or(BundleError::Truncated { member, len })?;
             let padded = size.next_multiple_of(BLOCK);
             let padding = bytes.get(at + size..at + padded).ok_or(BundleError::Truncated { member, len })?;
             if padding.iter().any(|byte| *byte != 0) {
                 return Err(BundleError::End(at + size));
             }
-            members.insert(member, content.to_vec());
+            members.insert(member, at..at + size);
             expected.retain(|later| *later > member);
             at += padded;
         }
@@ -250,7 +266,7 @@ impl Bundle {
 }
 
 /// The place of the size in a header: eleven octal digits.
-const SIZE: std::ops::Range<usize> = 124..135;
+const SIZE: Range<usize> = 124..135;
 
 /// Returns the size that a header states.
 fn stated_bytes(header: &[u8]) -> Option<u64> {
@@ -298,6 +314,7 @@ mod tests {
         let bytes = bundle().to_bytes();
         let read = Bundle::parse(&bytes).unwrap();
         assert_eq!((read.module(), read.get(Member::RunRecord)), (b"\0asm....".as_slice(), None));
+        assert_eq!(Bundle::module_of(&bytes), Ok(b"\0asm....".as_slice()));
         assert_eq!((read.to_bytes(), read), (bytes, bundle()));
         let alone = Bundle::new(Vec::new());
         assert_eq!(Bundle::parse(&alone.to_bytes()).unwrap(), alone);
@@ -377,8 +394,13 @@ mod tests {
             }
             let cut = cut.index(bytes.len() * 2).min(bytes.len());
             for bytes in [&bytes[..], &bytes[..cut]] {
-                if let Ok(bundle) = Bundle::parse(bytes) {
-                    prop_assert_eq!(bundle.to_bytes(), bytes);
+                let module = Bundle::module_of(bytes);
+                match Bundle::parse(bytes) {
+                    Ok(bundle) => {
+                        prop_assert_eq!(module, Ok(bundle.module()));
+                        prop_assert_eq!(bundle.to_bytes(), bytes);
+                    }
+                    Err(error) => prop_assert_eq!(module, Err(error)),
                 }
             }
         }

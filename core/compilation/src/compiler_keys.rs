@@ -2,14 +2,14 @@
 
 use crate::bundle::{Bundle, Member, ObjectForm};
 use crate::envelope::{Envelope, EnvelopeError};
-use crate::expected::{Compiled, profile_digest};
+use crate::expected::{Compiled, profile_digest, profile_of_record};
 use crate::statement::{
     Bounds, Compilation, FieldDifference, Inputs, Predicate, Statement, StatementError, difference,
 };
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt;
-use weir_admission::{Admitted, ParameterSetting, Profile};
+use weir_admission::{Admitted, CalibratedProfile, ParameterSetting, Profile};
 use weir_trust::digest::Sha256Digest;
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
@@ -96,7 +96,7 @@ pub struct Vouchers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordRefusal {
     /// The policy trusts no compiler key.
-    #[error("this node trusts no compiler key")]
+    #[error("no key of a compiler is trusted here")]
     NoKeys,
     /// The bundle lacks a member.
     #[error("it has no `{}`", .0.name())]
@@ -176,6 +176,14 @@ pub enum RecordRefusal {
         stated: u64,
         /// The nanoseconds here.
         own: u64,
+    },
+    /// The record states a time of fuel that is out of range.
+    #[error("`{}`: 1000 fuel cannot take the {nanoseconds} ns that it states", .member.name())]
+    Nanoseconds {
+        /// The member.
+        member: Member,
+        /// The stated nanoseconds.
+        nanoseconds: u64,
     },
     /// A field that differs from what this weir finds.
     #[error("`{}`: {difference}", .member.name())]
@@ -348,8 +356,17 @@ impl CompilerPolicy {
 }
 
 impl VouchedCode {
-    /// Checks the records against the module, admitted by [`profile_of_record`](crate::expected::profile_of_record) with the
-    /// stated time of fuel, and with these settings. The verifier checks the code itself, and the text for LLVM.
+    /// Returns the profile by which the module is admitted for the record: `profile`, with the stated time of fuel.
+    ///
+    /// # Errors
+    /// [`RecordRefusal::Nanoseconds`].
+    pub fn profile(&self, profile: Profile) -> Result<CalibratedProfile, RecordRefusal> {
+        let nanoseconds = self.inputs.nanoseconds_per_1000_fuel;
+        let out_of_range = RecordRefusal::Nanoseconds { member: self.form.record(), nanoseconds };
+        profile_of_record(profile, nanoseconds).ok_or(out_of_range)
+    }
+
+    /// Checks the records against the module, admitted by [`profile`](Self::profile) and with these settings. The verifier checks the code itself, and the text for LLVM.
     ///
     /// # Errors
     /// [`RecordRefusal::Field`] for the first field that differs.

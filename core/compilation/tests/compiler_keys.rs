@@ -188,7 +188,7 @@ fn records_by_a_trusted_key_give_the_code_with_its_vouchers() {
 fn without_trusted_keys_no_code_is_used() {
     let refusal = decide(&CompilerPolicy::default(), &bundle(&[1], &[1])).unwrap_err();
     assert_eq!(refusal, RecordRefusal::NoKeys);
-    assert_eq!(refusal.to_string(), "this node trusts no compiler key");
+    assert_eq!(refusal.to_string(), "no key of a compiler is trusted here");
 }
 
 #[test]

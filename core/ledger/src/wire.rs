@@ -66,5 +66,5 @@ with!(bytes, Bytes, u64, |amount: &Bytes| amount.0, |raw: &u64| Some(Bytes(*raw)
 with!(rate, BitsPerSecond, u64, |rate: &BitsPerSecond| rate.0, |raw: &u64| Some(BitsPerSecond(*raw)));
 with!(time, Timestamp, String, |at: &Timestamp| Ascii(time_text(*at)), |raw: &String| parse_time(raw).ok());
 with!(tier, Tier, String, |tier: &Tier| tier.name(), |raw: &String| {
-    Tier::ALL.iter().copied().find(|tier| tier.name() == raw)
+    Tier::ALL.iter().copied().chain([Tier::Unmetered]).find(|tier| tier.name() == raw)
 });

@@ -48,6 +48,10 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
             grant.view.as_ref().map(PacketView::in_words).or_else(|| unrestricted("everything")),
         ),
         (GrantPart::Writes, writes),
+        (
+            GrantPart::Unmetered,
+            (!grant.unmetered.is_empty()).then(|| format!("signed by {}", list(&grant.unmetered))),
+        ),
     ];
     let last_parts = [
         (

@@ -3,7 +3,9 @@
 use crate::people;
 use crate::people::*;
 use std::collections::BTreeSet;
-use weir_trust::credential::{BLOCKS_MAX, Credential, CredentialRefusal, MintError, resource_name};
+use weir_trust::credential::{
+    BLOCKS_MAX, BlockError, Credential, CredentialRefusal, MintError, resource_name,
+};
 use weir_trust::explain;
 use weir_trust::grant::{
     CpuShare, Grant, GrantError, GrantPart, GrantRequest, ModuleHash, ModuleSet, PacketView, UnixSecond,
@@ -85,6 +87,7 @@ fn every_part_of_a_grant_is_kept() {
         interfaces: Some(["time".parse().unwrap(), "eth0".parse().unwrap()].into()),
         view: Some("payload=64,addresses=zeroed,ttl=zeroed".parse().unwrap()),
         writes: Some([Name::new("ttl").unwrap()].into()),
+        unmetered: [FRIEND.key(), THIEF.key()].into(),
         ceilings: weir_trust::grant::Ceilings {
             cpu: Some(CpuShare(1)),
             memory: Some(Bytes(2)),
@@ -215,6 +218,42 @@ fn no_holder_delegates_more_than_it_has() {
         Err(MintError::Refused(CredentialRefusal::Widened { block: 1, .. }))
     ));
     assert!(delegate(|grant| grant.expires = Some(second("2027-01-02"))).is_err());
+}
+
+#[test]
+fn the_right_to_run_without_a_meter_is_stated_by_the_operator_and_ends_with_the_first_holder() {
+    let unmetered = |of: Person| GrantRequest {
+        module: Some((ModuleHash::of_bytes(b"module"), Box::leak(Box::new([of.key()])))),
+        unmetered: true,
+        ..GrantRequest::default()
+    };
+    let first = granted(|grant| {
+        grant.unmetered = [FRIEND.key()].into();
+        grant.delegations = Some(2);
+    });
+    let verified = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    assert_eq!(verified.grant().excesses(&unmetered(FRIEND)), []);
+    let excess = verified.grant().excesses(&unmetered(THIEF)).pop().unwrap();
+    assert_eq!(excess.part, GrantPart::Unmetered);
+    assert!(excess.to_string().ends_with(&format!("given is signed by {}", FRIEND.key())), "{excess}");
+    let metered = GrantRequest { unmetered: false, ..unmetered(THIEF) };
+    assert_eq!(verified.grant().excesses(&metered), []);
+    // The node's limit has to give it, too; a limit that states nothing does not.
+    let limited = |limit: &Grant| verified.limited_to(limit, &node(), now()).unwrap();
+    assert_eq!(limited(&Grant::default()).grant().unmetered, BTreeSet::new());
+    let both = Grant { unmetered: [FRIEND.key(), THIEF.key()].into(), ..Grant::default() };
+    assert_eq!(limited(&both).grant().unmetered, [FRIEND.key()].into());
+    // A delegate does not have it, and no delegation can state it.
+    let second = delegated(&first, |_| ());
+    let students = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    assert_eq!(students.grant().excesses(&unmetered(FRIEND)).len(), 1);
+    let grant = Grant { unmetered: [FRIEND.key()].into(), ..Grant::default() };
+    let refused = first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, None, &mut Counting(0));
+    let error = BlockError::Misplaced("unmetered");
+    assert_eq!(refused, Err(MintError::Refused(CredentialRefusal::Block { block: 1, error })));
+    let words = explain::credential(&first);
+    assert!(words.contains(&format!("Those signed by {} may run without a meter", FRIEND.key())), "{words}");
+    assert!(!explain::credential(&second).contains("may run without a meter"));
 }
 
 #[test]

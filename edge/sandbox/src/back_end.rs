@@ -111,12 +111,12 @@ impl NativeSlot {
     }
 
     /// Returns the error for a module without any other code, if there is no code here; `None` if there is.
-    pub(crate) fn refusal(&self) -> Option<LoadError> {
+    pub(crate) fn refusal(&self, admitted: &Admitted) -> Option<LoadError> {
         let why = self.why_none()?;
         Some(if self.is_withdrawn() {
             ObjectRefusal::Withdrawn.into()
         } else {
-            LoadError::NotVerified(why.to_owned())
+            LoadError::not_verified(admitted, why)
         })
     }
 
@@ -213,15 +213,16 @@ impl Engine {
     /// [`LoadError::NotVerified`] if there is no such code; [`LoadError::Compile`] if the budget has ended the compilation.
     pub(crate) fn verified_code(
         &self,
+        admitted: &Admitted,
         rewritten: &[u8],
         budget: &mut dyn ProcessorBudget,
     ) -> Result<NativeSlot, LoadError> {
         if self.options().llvm == LlvmUse::Never {
-            return Err(LoadError::NotVerified(NEVER.to_owned()));
+            return Err(LoadError::not_verified(admitted, NEVER));
         }
         match self.native_code(rewritten, true, budget) {
             None => Err(LoadError::Compile(CompileError::Preempted)),
-            Some(Err(why)) => Err(LoadError::NotVerified(why)),
+            Some(Err(why)) => Err(LoadError::not_verified(admitted, &why)),
             Some(code) => Ok(NativeSlot::filled(code)),
         }
     }

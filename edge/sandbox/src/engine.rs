@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wasmtime::{Config, InstanceAllocationStrategy, InstancePre, Linker, Module};
-use weir_admission::{Admitted, STACK_MAX, Tier, VerifiedUse};
+use weir_admission::{Admitted, STACK_MAX, Tier};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
 use weir_lower::CLANG_ARGUMENTS;
@@ -106,8 +106,8 @@ impl CheckMode {
             }
         };
         match tier {
-            Tier::Proved if is_suspendable => Checks::SliceOnly,
-            Tier::Proved => Checks::None,
+            Tier::Proved | Tier::Unmetered if is_suspendable => Checks::SliceOnly,
+            Tier::Proved | Tier::Unmetered => Checks::None,
             Tier::Supervised => Checks::Charged {
                 allowance: None,
                 refill: Some(admitted.limits().check_interval),
@@ -138,11 +138,21 @@ pub enum LoadError {
     /// The module cannot be rewritten or compiled.
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
-    /// The profile allows verified code alone, and there is none of this module.
+    /// The profile allows verified code alone, or the module runs without a meter, and there is none of this module.
     #[error(
-        "the profile demands verified machine code (`verified = \"only\"`), and the module has none: {0}"
+        "{} verified machine code{}, and the module has none: {why}",
+        if *.is_unmetered { "a run without a meter needs" } else { "the profile demands" },
+        if *.is_unmetered { "" } else { " (`verified = \"only\"`)" }
     )]
-    NotVerified(String),
+    NotVerified {
+        /// The reason why the module has no verified code.
+        why: String,
+        /// True if the module runs without a meter.
+        is_unmetered: bool,
+    },
+    /// The module is to run without a meter in this process.
+    #[error("a module without a meter runs only in a process of its own")]
+    UnmeteredHere,
     /// The engine has no compiler, and there is no object file of the module that it can use.
     #[error("{NO_COMPILER}")]
     NoCompiler,
@@ -161,6 +171,13 @@ pub enum LoadError {
     /// not the module.
     #[error("no sandbox can be created: {0}")]
     Sandbox(String),
+}
+
+impl LoadError {
+    /// Returns the error for a module that may run in verified code alone, and has none.
+    pub(crate) fn not_verified(admitted: &Admitted, why: &str) -> Self {
+        Self::NotVerified { why: why.to_owned(), is_unmetered: admitted.tier() == Tier::Unmetered }
+    }
 }
 
 /// The reason why an engine without a compiler does not load a module.
@@ -312,8 +329,8 @@ impl Engine {
         }
         let checks = self.checks(&admitted, suspendable);
         let (RewrittenModule { bytes, .. }, indices) = rewritten(&admitted, checks)?;
-        if admitted.profile().verified == VerifiedUse::Only {
-            let native = self.verified_code(&bytes, budget)?;
+        if admitted.needs_verified_code() {
+            let native = self.verified_code(&admitted, &bytes, budget)?;
             let compiled =
                 CompiledModule { code: None, rewritten: bytes, native, checks, indices, from_cache: false };
             return Ok(ModuleCode { admitted, compiled, is_given: false });
@@ -344,7 +361,7 @@ impl Engine {
         let checks = self.checks(&admitted, suspendable);
         let (RewrittenModule { bytes, .. }, indices) = rewritten(&admitted, checks)?;
         let native = NativeSlot::filled(Ok(Arc::new(given.verified(&bytes)?)));
-        let code = match self.options.compiles && admitted.profile().verified != VerifiedUse::Only {
+        let code = match self.options.compiles && !admitted.needs_verified_code() {
             true => Some(self.cranelift_code(&admitted, &bytes, budget)?.0),
             false => None,
         };
@@ -358,6 +375,9 @@ impl Engine {
     /// As [`Self::load`].
     pub fn load_code(&self, code: ModuleCode) -> Result<LoadedModule, LoadError> {
         let ModuleCode { admitted, compiled, is_given } = code;
+        if admitted.tier() == Tier::Unmetered {
+            return Err(LoadError::UnmeteredHere);
+        }
         // SAFETY: only `compile` and `take_object` make such a value, which cannot be changed.
         unsafe { self.assemble(admitted, compiled, is_given) }
     }
@@ -418,8 +438,8 @@ impl Engine {
         can_be_withdrawn: bool,
     ) -> Result<LoadedModule, LoadError> {
         let CompiledModule { code, rewritten, native, checks, indices, from_cache } = compiled;
-        if (admitted.profile().verified == VerifiedUse::Only || code.is_none())
-            && let Some(refusal) = native.refusal()
+        if (admitted.needs_verified_code() || code.is_none())
+            && let Some(refusal) = native.refusal(&admitted)
         {
             return Err(refusal);
         }

@@ -470,7 +470,7 @@ fn with_verified_code_only_a_module_never_runs_in_cranelifts_code() {
 #[test]
 fn with_verified_code_only_a_module_without_such_code_is_refused() {
     let refusal = |engine: &Engine, body: &str| match engine.load(admit_verified_only(body)) {
-        Err(error @ LoadError::NotVerified(_)) => error.to_string(),
+        Err(error @ LoadError::NotVerified { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     };
     let never = Engine::new(EngineOptions::default(), None).unwrap();

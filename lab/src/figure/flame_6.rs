@@ -93,10 +93,10 @@ impl Column {
             Self::Clang => 6,
             Self::Sandbox(BackEnd::Cranelift, Tier::Proved) => 0,
             Self::Sandbox(BackEnd::Cranelift, Tier::Supervised) => 7,
-            Self::Sandbox(BackEnd::Cranelift, Tier::Metered) => 8,
+            Self::Sandbox(BackEnd::Cranelift, Tier::Metered | Tier::Unmetered) => 8,
             Self::Sandbox(BackEnd::Llvm, Tier::Proved) => 1,
             Self::Sandbox(BackEnd::Llvm, Tier::Supervised) => 9,
-            Self::Sandbox(BackEnd::Llvm, Tier::Metered) => 10,
+            Self::Sandbox(BackEnd::Llvm, Tier::Metered | Tier::Unmetered) => 10,
         }
     }
 }

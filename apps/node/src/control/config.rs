@@ -26,6 +26,8 @@ pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 /// Longer packets are cut at capture. Packets can be longer than the interface's MTU, because the kernel merges
 /// packets (GRO) and weir reassembles datagrams.
 pub const PACKET_BYTES_MAX: u32 = (64 << 10) + 256;
+/// Default of `blocking`: the longest time for which a module may keep a core.
+pub const BLOCKING: Nanos = Nanos(100_000);
 /// Maximum number of sessions of a node.
 pub const SESSIONS_MAX: usize = 4096;
 
@@ -197,7 +199,7 @@ impl Default for CpuConfig {
     fn default() -> Self {
         Self {
             cores: Vec::new(),
-            blocking_max: Nanos(100_000),
+            blocking_max: BLOCKING,
             reservable: 90,
             receive_core: None,
             poll: false,

@@ -1,7 +1,7 @@
 //! The file of a module: the module itself, or a bundle that contains it.
 
-use std::borrow::Cow;
-use weir_compilation::bundle::{Bundle, BundleError, Member};
+use weir_compilation::bundle::{Bundle, BundleError};
+use weir_trust::grant::ModuleHash;
 
 /// The file of a module.
 #[derive(Clone, Debug)]
@@ -29,12 +29,12 @@ impl ModuleFile {
 
 /// Returns the bytes of the module in a file. Signatures and grants are for these bytes. A file that begins like a bundle and is
 /// none counts as a module, which is refused later.
-pub(crate) fn module_bytes(file: &[u8]) -> Cow<'_, [u8]> {
-    if !Bundle::is_bundle(file) {
-        return Cow::Borrowed(file);
-    }
-    match Bundle::parse(file) {
-        Ok(bundle) => Cow::Owned(bundle.get(Member::Module).unwrap_or_default().to_vec()),
-        Err(_) => Cow::Borrowed(file),
-    }
+pub(crate) fn module_bytes(file: &[u8]) -> &[u8] {
+    if Bundle::is_bundle(file) { Bundle::module_of(file).unwrap_or(file) } else { file }
+}
+
+/// Returns the hash of the module in a file. `of_file` is the hash of the file.
+pub(crate) fn module_hash(file: &[u8], of_file: ModuleHash) -> ModuleHash {
+    let module = module_bytes(file);
+    if module.len() == file.len() { of_file } else { ModuleHash::of_bytes(module) }
 }

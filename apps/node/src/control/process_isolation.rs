@@ -1,7 +1,7 @@
 //! The choice of the process for a session's modules, and checks that modules in sandbox processes use only features
 //! that are available there.
 
-use crate::control::spec::{MappedPackets, SessionSpec, SpecError};
+use crate::control::spec::{MappedPackets, ModuleSpec, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_admission::Admitted;
 
@@ -21,13 +21,22 @@ impl SessionSpec {
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {
         let sees_all = self.channels.iter().any(|channel| channel.visibility == MappedPackets::All);
         let what = match self.process {
-            Process::Node => return Ok(()),
+            Process::Node => return self.modules.iter().try_for_each(|module| self.check_unmetered(module)),
             Process::Own if sees_all => "channels that see all of an interface's memory",
             Process::Own if !self.read.is_empty() || !self.publish.is_empty() => "named tables",
             Process::Own if !self.offers.is_empty() || !self.uses.is_empty() => "services",
             Process::Own => return Ok(()),
         };
         Err(SpecError::OwnProcess { session: self.name.clone(), what })
+    }
+
+    /// Checks that a module without a meter runs in a process of its own.
+    pub(crate) fn check_unmetered(&self, module: &ModuleSpec) -> Result<(), SpecError> {
+        if module.unmetered && self.process != Process::Own {
+            let (session, module) = (self.name.clone(), module.module.clone());
+            return Err(SpecError::Unmetered { session, module });
+        }
+        Ok(())
     }
 }
 
@@ -55,6 +64,8 @@ mod tests {
             spec.check(&["b".to_owned()], &[]).err().map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(why("channel = [{ interface = \"b\" }]"), "");
+        let unmetered = "channel = [{ interface = \"b\" }]\nmodule = [{ module = \"m\", unmetered = true }]";
+        assert_eq!(why(unmetered), "");
         for (more, says) in [
             ("channel = [{ interface = \"b\", visibility = \"all\" }]", "no channels that see all of"),
             ("read = [\"t\"]", "no named tables"),

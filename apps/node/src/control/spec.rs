@@ -287,6 +287,9 @@ pub struct ModuleSpec {
     /// Virtual CPU that the module runs on.
     #[serde(with = "quantity::text", default = "main")]
     pub cpu: Name,
+    /// True if the module runs without a meter, in a process of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmetered: bool,
 }
 
 /// Value of a parameter, as in TOML and JSON.

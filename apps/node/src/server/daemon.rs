@@ -719,9 +719,14 @@ impl Daemon {
     /// Returns the owner of a session, and the rights over the session that the owner shares. `None` for the operator's
     /// sessions.
     fn shared_rights(&self, session: &Name) -> Option<SharedRights> {
-        let node = self.node.lock();
-        let state = node.sessions.get(session)?;
-        Some(SharedRights { owner: state.owner.clone()?, share: state.spec.share.clone() })
+        let (owner, share) = {
+            let node = self.node.lock();
+            let state = node.sessions.get(session)?;
+            (state.owner.clone()?, state.spec.share.clone())
+        };
+        // A reload may have changed the limit of the owner's root a moment ago. An owner without a right is refused later.
+        let credential = self.reverify(&owner.credential).unwrap_or_else(|_| Arc::clone(&owner.credential));
+        Some(SharedRights { owner: SessionOwner { credential, ..owner }, share })
     }
 
     /// Checks that a client still has the right by which a running request was permitted. `by` is the share, if the session

@@ -10,7 +10,7 @@ use weir_compilation::compiler_keys::{
     CompilerKey, CompilerPolicy, Judgement, RecordRefusal, VouchedCode, Vouchers,
 };
 use weir_ledger::{Digest, LedgerText, SessionId, VouchedObject};
-use weir_sandbox::{CodeWithdrawal, LoadError};
+use weir_sandbox::{CodeWithdrawal, GivenObject, IsolatedAccesses, LoadError};
 use weir_trust::digest::Sha256Digest;
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
@@ -82,15 +82,24 @@ pub enum BundleRefusal {
     /// The policy and the records do not agree.
     #[error(transparent)]
     Record(#[from] RecordRefusal),
-    /// The record states a time of fuel that is out of range.
-    #[error("1000 fuel cannot take the {0} ns that its record states")]
-    Nanoseconds(u64),
     /// The module is not admitted for the record.
     #[error(transparent)]
     Module(#[from] Box<NodeError>),
     /// The code is not accepted or not loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+/// Returns the object file of vouched code, for the engine.
+pub fn given_object(vouched: VouchedCode) -> GivenObject {
+    let VouchedCode { object, inputs, bounds, features, .. } = vouched;
+    GivenObject {
+        object,
+        features,
+        isolated: IsolatedAccesses::from(&inputs.isolated_accesses),
+        text: inputs.text.sha256.0,
+        stack_bytes: bounds.stack_bytes,
+    }
 }
 
 /// Reads the file of a module; `None` stands for a module that comes with weir.

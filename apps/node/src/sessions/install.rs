@@ -92,7 +92,7 @@ impl Node {
         let allocation = self.allocate_module(channel.and_then(|channel| channel.spec.granted.party));
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         if let (Some(owner), Some(module)) = (&state.owner, &hash_and_signers) {
-            module.check(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
+            module.check(&owner.credential, &prepared.spec).map_err(Box::new)?;
         }
         if state.is_closing {
             return Err(NodeError::Closing(session.clone()));

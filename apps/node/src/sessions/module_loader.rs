@@ -8,7 +8,7 @@ use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::core_thread::sandbox::SandboxInstance;
 use crate::core_thread::service_bus::{ServiceBus, ServiceEndpoint};
 use crate::core_thread::task::{CallTimes, FuelRate};
-use crate::sessions::compiler_trust::{self, BundleRefusal, CompilerTrust, VouchedModule};
+use crate::sessions::compiler_trust::{self, BundleRefusal, CompilerTrust, VouchedModule, given_object};
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::RequestFilters;
 use crate::sessions::limits::SessionLimits;
@@ -17,11 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_compilation::bundle::{Bundle, ObjectForm};
 use weir_compilation::compiler_keys::VouchedCode;
-use weir_compilation::expected::profile_of_record;
 use weir_os::{Launcher, ProcessorBudget};
 use weir_sandbox::{
-    Engine, GivenObject, Instance, InstanceContext, IsolatedAccesses, LoadError, LoadedModule,
-    MessageHandler, ModuleCode, RemoteInstance,
+    Engine, Instance, InstanceContext, LoadError, LoadedModule, MessageHandler, ModuleCode, RemoteInstance,
 };
 use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Nanos, escaped};
@@ -142,20 +140,24 @@ impl AdmissionRules<'_> {
         spec: &ModuleSpec,
         bytes: Vec<u8>,
     ) -> Result<AdmittedModule, NodeError> {
+        session.check_unmetered(spec)?;
         let module = || spec.module.clone();
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
         let admitted = Assessment::assess(bytes, &spec.settings(), profile)
             .and_then(Assessment::admit)
             .map_err(refused)?;
+        let admitted = if spec.unmetered { admitted.without_meter() } else { admitted };
         // A module runs without suspension points only if all of its calls are proved to be short. A call for a packet, or
         // for streams that are over, can have many events of TCP streams, each of which has the bound of one event.
         let mut call_times = CallTimes::from_bounds(&admitted);
-        let can_suspend = call_times.call.0 >= self.blocking_max.0 / 2
+        let is_long = call_times.call.0 >= self.blocking_max.0 / 2
             || admitted.tier() != Tier::Proved
             || admitted.tcp().is_some();
-        if can_suspend {
+        if is_long {
             call_times = CallTimes::suspendable(&admitted);
         }
+        // Calls without a meter have no suspension points: the module's process is stopped instead.
+        let can_suspend = is_long && admitted.tier() != Tier::Unmetered;
         if call_times.call >= self.blocking_max {
             let (longest, blocking_max) = (call_times.call, self.blocking_max);
             return Err(NodeError::CallTooLong { module: module(), longest, blocking_max });
@@ -269,9 +271,7 @@ impl ModuleLoader {
         let of_node = (profile.profile(), own_nanoseconds);
         let mut vouched = self.compilers.vouched(bundle, ObjectForm::Suspendable, of_node)?;
         let admit = |vouched: &VouchedCode| {
-            let stated = vouched.inputs.nanoseconds_per_1000_fuel;
-            let profile = profile_of_record(profile.profile().clone(), stated)
-                .ok_or(BundleRefusal::Nanoseconds(stated))?;
+            let profile = vouched.profile(profile.profile().clone())?;
             let module = bundle.module().to_vec();
             Ok::<_, BundleRefusal>(rules.admit_by(&profile, session, spec, module).map_err(Box::new)?)
         };
@@ -283,14 +283,8 @@ impl ModuleLoader {
         }
         let AdmittedModule { admitted, call_times, can_suspend, name } = admitted;
         vouched.check(&admitted, &spec.settings())?;
-        let VouchedCode { form, object, digest, inputs, bounds, features, vouchers } = vouched;
-        let given = GivenObject {
-            object,
-            features,
-            isolated: IsolatedAccesses::from(&inputs.isolated_accesses),
-            text: inputs.text.sha256.0,
-            stack_bytes: bounds.stack_bytes,
-        };
+        let (form, digest, vouchers) = (vouched.form, vouched.digest, vouched.vouchers.clone());
+        let given = given_object(vouched);
         let code = self.engine.take_object(admitted, can_suspend, &given, budget)?;
         let has_other_code = code.has_other_code();
         let vouched = code.withdrawal().map(|withdrawal| VouchedModule {

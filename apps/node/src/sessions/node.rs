@@ -243,7 +243,7 @@ impl SessionState {
         ceilings::check(owner, &self.spec, others)?;
         let mut known =
             self.modules.values().filter_map(|module| Some((module.hash_and_signers.as_ref()?, module)));
-        known.try_for_each(|(known, module)| known.check(&owner.credential, &module.spec.module))
+        known.try_for_each(|(known, module)| known.check(&owner.credential, &module.spec))
     }
 
     /// Returns the session's virtual CPUs, including replaced ones on which modules are stopping.

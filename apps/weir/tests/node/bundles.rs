@@ -20,7 +20,7 @@ fn counting(name: &str) -> Vec<u8> {
 }
 
 /// A module as [`counting`], with a loop of this many rounds for each packet.
-fn counting_with(name: &str, rounds: u64) -> Vec<u8> {
+pub fn counting_with(name: &str, rounds: u64) -> Vec<u8> {
     let body = format!(
         r#"(global $packets (mut i64) (i64.const 0))
         (func (export "weir_packet") (param $d i32) (result i32) (local $left i64)
@@ -47,13 +47,13 @@ fn weir(arguments: &[&str]) -> Output {
 }
 
 /// A folder with keys, modules and bundles.
-struct BundleFolder {
+pub struct BundleFolder {
     folder: tempfile::TempDir,
 }
 
 impl BundleFolder {
     /// Returns none, with a line on standard output, if there is no clang 19.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
             println!("SKIPPED: clang 19 is not installed");
             return None;
@@ -66,7 +66,7 @@ impl BundleFolder {
     }
 
     /// A new key in the file of this name. Returns the public key.
-    fn key(&self, name: &str) -> String {
+    pub fn key(&self, name: &str) -> String {
         let made = weir(&["key", "new", self.path(name).to_str().unwrap()]);
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
@@ -76,7 +76,7 @@ impl BundleFolder {
     }
 
     /// The bundle of a module for the testbed's nodes, signed by the key in this file.
-    fn bundle(&self, module: &[u8], key: &str, more: &[&str]) -> Vec<u8> {
+    pub fn bundle(&self, module: &[u8], key: &str, more: &[&str]) -> Vec<u8> {
         self.bundle_with(module, key, &[&["--blocking", "5ms"], more].concat())
     }
 
@@ -92,14 +92,14 @@ impl BundleFolder {
     }
 }
 
-const TRUSTED: &str = "trusted_for = [\"semantics\", \"bounds\"]\n";
-const NO_COMPILER: &str = "[compilation]\ncompile = false\n";
+pub const TRUSTED: &str = "trusted_for = [\"semantics\", \"bounds\"]\n";
+pub const NO_COMPILER: &str = "[compilation]\ncompile = false\n";
 
-fn compiler(key: &str, more: &str) -> String {
+pub fn compiler(key: &str, more: &str) -> String {
     format!("[[compiler]]\nkey = \"{key}\"\n{more}")
 }
 
-fn session(name: &str, process: &str) -> String {
+pub fn session(name: &str, process: &str) -> String {
     format!(
         "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\n\
          cpu = [{{ period = \"20ms\", slice = \"2ms\", borrow = true }}]\n\
@@ -131,7 +131,7 @@ fn process(testbed: &mut Testbed, sessions: &[&str], module: &str, all: u64) {
     });
 }
 
-fn entries(testbed: &Testbed, kind: &str) -> Vec<Value> {
+pub fn entries(testbed: &Testbed, kind: &str) -> Vec<Value> {
     testbed.ledger().into_iter().filter(|entry| entry["kind"] == kind).collect()
 }
 

@@ -53,6 +53,7 @@ mod tables;
 mod taps;
 mod testbed;
 mod unloading;
+mod unmetered;
 mod upload;
 mod views;
 

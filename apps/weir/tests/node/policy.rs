@@ -54,7 +54,7 @@ fn list_of(root: &Identity, number: u64, of: &[&Person]) -> String {
 }
 
 /// Configures an empty policy folder for the node.
-fn with_policy(net: &Net) -> PathBuf {
+pub fn with_policy(net: &Net) -> PathBuf {
     let folder = net.folder.path().join("policy.d");
     for part in ["profiles", "roots", "revoked"] {
         std::fs::create_dir_all(folder.join(part)).unwrap();
@@ -66,7 +66,7 @@ fn with_policy(net: &Net) -> PathBuf {
     folder
 }
 
-fn write(folder: &Path, file: &str, text: &str) {
+pub fn write(folder: &Path, file: &str, text: &str) {
     let new = folder.join(".new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, folder.join(file)).unwrap();

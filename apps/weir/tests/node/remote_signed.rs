@@ -13,13 +13,13 @@ use weir_trust::signature::ModuleSignature;
 const SESSION: [&str; 6] = ["session", "create", "s", "--memory", "8 MiB", "--channel"];
 
 /// Signs a module's file, as its author does.
-fn sign(author: &Person, module: &str, more: &[&str]) {
+pub fn sign(author: &Person, module: &str, more: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["sign", module, "--key"]).arg(&author.key).args(more).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn signed_by(signers: &[&Person]) -> Grant {
+pub fn signed_by(signers: &[&Person]) -> Grant {
     let signers = signers.iter().map(|signer| signer.identity.public()).collect();
     Grant { modules: Modules::from(ModuleSet { signers, ..ModuleSet::default() }), ..Grant::default() }
 }

@@ -8,12 +8,13 @@
 //! | `profile(name)`, `filter(text)`, `view(text)` | | the texts of the types' `Display` |
 //! | `modules([hash, …], [signer, …])` | | SHA-256 of modules' bytes; keys |
 //! | `interfaces([name, …])`, `writes([name, …])`, `nodes([pattern, …])` | | |
+//! | `unmetered([signer, …])` | the authority | keys; never an empty list |
 //! | `cpu(n)`, `memory(n)`, and a fact for each other [`Resource`] | | the amount, in the resource's unit |
 //! | `issued(date)` | | the time of signing, by the signer's clock; blocks of earlier versions have none |
 //! | `not_before(date)`, `expires(date)` | | `expires` is mandatory in the authority |
 //! | `delegations(n)` | | |
 //!
-//! Lists are in ascending order, without repetitions. A missing fact restricts nothing. The library encodes a block
+//! Lists are in ascending order, without repetitions. A missing fact restricts nothing; a missing `unmetered` gives nothing. The library encodes a block
 //! with `null` in Biscuit's newest version, so every block has a `null`. Lists need this version, too, but the library
 //! does not choose it for lists. In this version the signed bytes begin with their purpose.
 
@@ -72,6 +73,15 @@ const FACTS: &[(&str, &str, ReadFact)] = &[
     ("writes", "a list of names of fields, in ascending order", |draft, terms| {
         set(&mut draft.grant.writes, terms.read_list(Terms::parsed)?)
     }),
+    (
+        "unmetered",
+        "a list of public keys, 32 bytes each, in ascending order and not empty",
+        |draft, terms| {
+            draft.grant.unmetered = terms.read_list(Terms::key)?;
+            // An empty list is never written.
+            (!draft.grant.unmetered.is_empty()).then_some(())
+        },
+    ),
     (
         "nodes",
         "a list of node names or domains, in ascending order, none of them covered by another one",
@@ -175,6 +185,9 @@ impl Contents {
         if let Some(fields) = &grant.writes {
             push("writes", vec![texts(fields)]);
         }
+        if !grant.unmetered.is_empty() {
+            push("unmetered", vec![Term::Array(grant.unmetered.iter().map(key).collect())]);
+        }
         for (resource, amount) in grant.ceilings.stated() {
             push(resource.definition().fact_name, vec![number(amount)]);
         }
@@ -244,6 +257,9 @@ impl Contents {
             (true, None) => return Err(BlockError::Missing("root")),
             (false, Some(_)) => return Err(BlockError::Misplaced("root")),
             _ => {}
+        }
+        if !is_authority && !draft.grant.unmetered.is_empty() {
+            return Err(BlockError::Misplaced("unmetered"));
         }
         if is_authority && draft.grant.expires.is_none() {
             return Err(BlockError::Missing("expires"));

@@ -69,6 +69,12 @@ fn grant_sentences(grant: &Grant) -> Vec<String> {
         Some(fields) => format!("may change these fields of packets: {}", all_or_none(fields)),
         None => "may change every field of a packet that can be written".to_owned(),
     };
+    let unmetered = (!grant.unmetered.is_empty()).then(|| {
+        format!(
+            "Those signed by {} may run without a meter, each in a process of its own; this right cannot be passed on",
+            all_or_none(&grant.unmetered)
+        )
+    });
     let delegation = match grant.delegations {
         Some(0) => "The holder cannot pass it on".to_owned(),
         Some(1) => "The holder can pass it on, to holders who cannot pass it on".to_owned(),
@@ -86,6 +92,7 @@ fn grant_sentences(grant: &Grant) -> Vec<String> {
         memory.to_owned(),
         format!("They {writes}"),
     ];
+    sentences.extend(unmetered);
     sentences.extend(Resource::ALL.iter().map(|resource| resource.explanation(ceilings.get(*resource))));
     sentences.push(delegation);
     sentences.iter().map(|sentence| format!("  {sentence}.\n")).collect()

@@ -1,9 +1,9 @@
 //! Grants: the rights that a credential gives. Each block of a credential has a [`Grant`]. The holder's rights are the
 //! [meet](Grant::meet) of all these grants: what every one of them allows.
 //!
-//! Grants form a meet-semilattice whose top is [`Grant::default`], which restricts nothing. The order of blocks
-//! makes no difference, and a further block never adds rights. The tests of this module check both properties for each
-//! part of a grant.
+//! Grants form a meet-semilattice: the order of blocks makes no difference, and a further block never adds rights. The
+//! tests of this module check both properties for each part of a grant. [`Grant::default`] restricts nothing, with one
+//! exception: the right to run without a meter is given only where it is stated ([`Grant::unmetered`]).
 
 mod default_delegation;
 mod filter;
@@ -25,6 +25,7 @@ pub use resource::{
 pub use unix_second::UnixSecond;
 pub use weir_wire::view::PacketView;
 
+use crate::key::PublicKey;
 use parts::lower_limit;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -51,6 +52,9 @@ pub struct Grant {
     pub view: Option<PacketView>,
     /// The fields of packets that may be written, by name.
     pub writes: Option<BTreeSet<Name>>,
+    /// Keys, whose signed modules may run without a meter in a process of their own. Unlike the other parts, the set is empty
+    /// if it is not stated, and a delegation cannot state it: the right is the first holder's alone.
+    pub unmetered: BTreeSet<PublicKey>,
     /// The ceilings of resources.
     pub ceilings: Ceilings,
     /// The nodes at which the grant is valid.
@@ -113,6 +117,7 @@ impl Grant {
             interfaces: meet_stated(self.interfaces.as_ref(), other.interfaces.as_ref(), intersection),
             view: meet_stated(self.view.as_ref(), other.view.as_ref(), PacketView::meet),
             writes: meet_stated(self.writes.as_ref(), other.writes.as_ref(), intersection),
+            unmetered: intersection(&self.unmetered, &other.unmetered),
             ceilings: self.ceilings.meet(&other.ceilings),
             nodes: meet_stated(self.nodes.as_ref(), other.nodes.as_ref(), Nodes::meet),
             not_before: self.not_before.max(other.not_before),
@@ -127,19 +132,20 @@ impl Grant {
         self.meet(other) == *self
     }
 
-    /// Returns the widest grant that the holder of this grant can delegate: this grant with one delegation less. `None`
-    /// if the holder cannot delegate.
+    /// Returns the widest grant that the holder of this grant can delegate: this grant with one delegation less, and with a
+    /// meter for all modules. `None` if the holder cannot delegate.
     pub fn delegable(&self) -> Option<Self> {
         let delegations = match self.delegations {
             None => None,
             Some(further) => Some(further.checked_sub(1)?),
         };
-        Some(Self { delegations, ..self.clone() })
+        Some(Self { delegations, unmetered: BTreeSet::new(), ..self.clone() })
     }
 
     /// Returns the first part in which this grant asks for more than `given`, the grant of the holder that delegates;
     /// `None` if there is no such part. A part that is not stated asks for nothing. A filter never asks for more,
-    /// because packets have to pass it in addition to the filters of `given`.
+    /// because packets have to pass it in addition to the filters of `given`. Modules without a meter are more than any
+    /// `given` that does not name their signers.
     pub fn excess(&self, given: &Self) -> Option<GrantExcess> {
         let is_within = |requested: &ModuleSet| given.modules.iter().all(|given| requested.is_within(given));
         let modules = !self.modules.iter().all(is_within);
@@ -148,6 +154,7 @@ impl Grant {
             modules.then(|| GrantExcess::new(GrantPart::Modules, &self.modules, &given.modules)),
             excess_unless_subset(GrantPart::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
             excess_unless_subset(GrantPart::Writes, self.writes.as_ref(), given.writes.as_ref()),
+            excess_unless_subset(GrantPart::Unmetered, Some(&self.unmetered), Some(&given.unmetered)),
             excess_unless(GrantPart::View, self.view.as_ref(), given.view.as_ref(), PacketView::is_at_most),
             excess_unless(GrantPart::Nodes, self.nodes.as_ref(), given.nodes.as_ref(), Nodes::is_at_most),
             excess_unless(
@@ -182,6 +189,7 @@ impl Grant {
             (GrantPart::Modules, signers),
             (GrantPart::Interfaces, self.interfaces.as_ref().map(BTreeSet::len)),
             (GrantPart::Writes, self.writes.as_ref().map(BTreeSet::len)),
+            (GrantPart::Unmetered, Some(self.unmetered.len())),
             (GrantPart::Nodes, self.nodes.as_ref().map(|nodes| nodes.iter().len())),
         ] {
             if let Some(count) = count.filter(|count| *count > ENTRIES_MAX) {

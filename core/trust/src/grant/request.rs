@@ -17,6 +17,7 @@ pub enum GrantPart {
     Interfaces,
     View,
     Writes,
+    Unmetered,
     Resource(Resource),
     Nodes,
     NotBefore,
@@ -33,6 +34,7 @@ impl Display for GrantPart {
             Self::Interfaces => "interfaces",
             Self::View => "view",
             Self::Writes => "fields to write",
+            Self::Unmetered => "modules without a meter",
             Self::Resource(resource) => resource.definition().title,
             Self::Nodes => "nodes",
             Self::NotBefore => "beginning",
@@ -65,6 +67,8 @@ pub struct GrantRequest<'a> {
     pub profile: Option<&'a Name>,
     /// The module, and the keys that have signed it.
     pub module: Option<(ModuleHash, &'a [PublicKey])>,
+    /// True if the module is to run without a meter.
+    pub unmetered: bool,
     /// The interface that packets come from.
     pub interface: Option<&'a InterfaceName>,
     /// The view of packets.
@@ -101,19 +105,20 @@ impl Grant {
         {
             add(Some(GrantExcess::new(GrantPart::Profile, requested, list(given))));
         }
-        if let Some((hash, signers)) = &request.module
-            && !self.modules.contains(hash, signers)
-        {
+        if let Some((hash, signers)) = &request.module {
             let signed_by = if signers.is_empty() {
                 "unsigned".to_owned()
             } else {
                 format!("signed by {}", list(*signers))
             };
-            add(Some(GrantExcess::new(
-                GrantPart::Modules,
-                format_args!("{hash}, {signed_by}"),
-                &self.modules,
-            )));
+            let requested = format!("{hash}, {signed_by}");
+            if !self.modules.contains(hash, signers) {
+                add(Some(GrantExcess::new(GrantPart::Modules, &requested, &self.modules)));
+            }
+            if request.unmetered && !signers.iter().any(|signer| self.unmetered.contains(signer)) {
+                let given = list(self.unmetered.iter().map(|signer| format!("signed by {signer}")));
+                add(Some(GrantExcess::new(GrantPart::Unmetered, requested, given)));
+            }
         }
         if let (Some(requested), Some(given)) = (request.interface, &self.interfaces)
             && !given.contains(requested)

@@ -58,7 +58,9 @@ pub(crate) fn grants() -> impl Strategy<Value = Grant> {
     let filter = option::of(select(vec!["tcp", "udp port 53", ") or ("]));
     let what =
         (names(&["research", "operations"]), option::of(module_sets()), filter, option::of(interfaces));
-    let how = (option::of(views()), option::of(names(&["ttl", "dscp"])), ceilings(), option::of(nodes()));
+    let unmetered = btree_set(select(keys()), 0..3);
+    let writes = option::of(names(&["ttl", "dscp"]));
+    let how = (option::of(views()), writes, ceilings(), option::of(nodes()), unmetered);
     (what, how, (second(), second(), option::of(0..3_u32))).prop_map(|(what, how, when)| Grant {
         profiles: what.0.into_iter().next().map(|name| [name].into()),
         modules: what.1.map_or_else(Modules::any, Modules::from),
@@ -68,6 +70,7 @@ pub(crate) fn grants() -> impl Strategy<Value = Grant> {
         writes: how.1,
         ceilings: how.2,
         nodes: how.3,
+        unmetered: how.4,
         not_before: when.0,
         expires: when.1,
         delegations: when.2,
@@ -77,7 +80,7 @@ pub(crate) fn grants() -> impl Strategy<Value = Grant> {
 /// The meets of several blocks.
 fn joined() -> impl Strategy<Value = Grant> {
     prop::collection::vec(grants(), 1..4)
-        .prop_map(|grants| grants.iter().fold(Grant::default(), |all, grant| all.meet(grant)))
+        .prop_map(|grants| grants.into_iter().reduce(|all, grant| all.meet(&grant)).unwrap())
 }
 
 proptest! {
@@ -86,7 +89,8 @@ proptest! {
         prop_assert_eq!(a.meet(&b), b.meet(&a));
         prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
         prop_assert_eq!(a.meet(&a), a.clone());
-        prop_assert_eq!(a.meet(&Grant::default()), a.clone());
+        // What restricts nothing still gives no right to run without a meter.
+        prop_assert_eq!(a.meet(&Grant::default()), Grant { unmetered: BTreeSet::new(), ..a.clone() });
         prop_assert!(a.meet(&b).is_at_most(&a) && a.meet(&b).is_at_most(&b));
         prop_assert_eq!(c.is_at_most(&a) && c.is_at_most(&b), c.is_at_most(&a.meet(&b)));
         prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
@@ -95,7 +99,14 @@ proptest! {
     /// Compares meets with their meaning, one request at a time: the meet allows a request if and only if both grants
     /// do.
     #[test]
-    fn a_meet_allows_what_both_allow(a in joined(), b in joined(), requested in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
+    fn a_meet_allows_what_both_allow(
+        a in joined(),
+        b in joined(),
+        requested in grants(),
+        signed in subsequence(keys(), 0..2),
+        of in 0..3_u8,
+        unmetered: bool,
+    ) {
         let interfaces: Vec<InterfaceName> = requested.interfaces.into_iter().flatten().collect();
         let writes: Vec<Name> = requested.writes.into_iter().flatten().collect();
         for node in ["a.org", "x.a.org", "y.x.a.org", "c.org", "b.net", "c.net"] {
@@ -105,6 +116,7 @@ proptest! {
                 at: requested.expires,
                 profile: requested.profiles.iter().flatten().next(),
                 module: Some((ModuleHash::of_bytes(&[of]), &signed)),
+                unmetered,
                 interface: interfaces.first(),
                 view: requested.view,
                 writes: &writes,
@@ -130,6 +142,7 @@ proptest! {
             prop_assert_eq!(&requested.not_before.or(given.not_before), &got.not_before);
             prop_assert_eq!(&requested.ceilings.memory.or(given.ceilings.memory), &got.ceilings.memory);
             prop_assert_eq!(&requested.delegations.or(given.delegations), &got.delegations);
+            prop_assert_eq!(&requested.unmetered, &got.unmetered);
         }
     }
 }

@@ -202,7 +202,7 @@ impl Instance {
         // Read once, because another thread can withdraw the code at any time.
         let native = module.native.code();
         if let (None, Instantiation::OwnMemory(_)) = (native, &module.instantiation)
-            && let Some(refusal) = module.native.refusal()
+            && let Some(refusal) = module.native.refusal(&module.admitted)
         {
             return Err(refusal);
         }

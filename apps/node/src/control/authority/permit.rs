@@ -197,7 +197,7 @@ impl HolderRequests<'_> {
         signatures: &[String],
     ) -> Result<(), RequestRefusal> {
         let Some(known) = hash_and_signers(module, body, signatures, self.shipped)? else { return Ok(()) };
-        known.check(owner, &module.module)
+        known.check(owner, module)
     }
 }
 
@@ -219,14 +219,20 @@ pub(crate) struct HashAndSigners {
 }
 
 impl HashAndSigners {
-    /// Checks that a credential allows the module. `name` is the module's name in the request, for the refusal.
-    pub(crate) fn check(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
+    /// Checks that a credential allows the module as it is described.
+    pub(crate) fn check(
+        &self,
+        credential: &VerifiedCredential,
+        module: &ModuleSpec,
+    ) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
-        let mut excesses = credential
-            .grant()
-            .excesses(&GrantRequest { module: Some((*hash, signers)), ..GrantRequest::default() });
+        let mut excesses = credential.grant().excesses(&GrantRequest {
+            module: Some((*hash, signers)),
+            unmetered: module.unmetered,
+            ..GrantRequest::default()
+        });
         for excess in &mut excesses {
-            excess.requested = format!("`{}`, {}", weir_units::escaped(name), excess.requested);
+            excess.requested = format!("`{}`, {}", weir_units::escaped(&module.module), excess.requested);
         }
         if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
     }
@@ -241,18 +247,18 @@ pub(crate) fn hash_and_signers(
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Option<HashAndSigners>, RequestRefusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
-    let hash = ModuleHash::of_bytes(&module_bytes(bytes));
+    let hash = ModuleHash::of_bytes(module_bytes(bytes));
     Ok(Some(HashAndSigners { signers: signers(&hash, signatures)?, hash }))
 }
 
 /// Checks that a credential allows a module of which only the hash and the signatures are known.
 pub(crate) fn check_by_hash(
     credential: &VerifiedCredential,
-    name: &str,
+    module: &ModuleSpec,
     hash: &ModuleHash,
     signatures: &[String],
 ) -> Result<(), RequestRefusal> {
-    HashAndSigners { signers: signers(hash, signatures)?, hash: *hash }.check(credential, name)
+    HashAndSigners { signers: signers(hash, signatures)?, hash: *hash }.check(credential, module)
 }
 
 /// Restricts channels to the filters and the view of a credential.

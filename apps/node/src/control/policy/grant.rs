@@ -17,7 +17,7 @@ use weir_wire::WriteFields;
 
 type OptionalSet<T> = Option<BTreeSet<AsText<T>>>;
 
-/// A grant or a limit. Missing keys restrict nothing.
+/// A grant or a limit. Missing keys restrict nothing; a missing `unmetered` gives nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct GrantText {
@@ -29,6 +29,9 @@ pub(super) struct GrantText {
     interfaces: OptionalSet<InterfaceName>,
     view: Option<AsText<PacketView>>,
     writes: OptionalSet<Name>,
+    /// Keys, whose signed modules may run without a meter.
+    #[serde(default)]
+    unmetered: BTreeSet<AsText<PublicKey>>,
     /// Amounts, with a key for each resource.
     #[serde(skip)]
     amounts: Amounts,
@@ -65,6 +68,7 @@ impl GrantText {
             interfaces: all(&self.interfaces),
             view: self.view.as_ref().map(|AsText(view)| *view),
             writes,
+            unmetered: self.unmetered.iter().map(|AsText(key)| *key).collect(),
             ceilings: self.amounts.ceilings(),
             nodes: self.nodes.as_ref().map(|nodes| nodes.iter().map(|AsText(node)| node.clone()).collect()),
             not_before: self.from.as_ref().map(|AsText(from)| *from),
@@ -108,6 +112,7 @@ mod tests {
             interfaces = ["eth0"]
             view = "payload=none"
             writes = ["ttl"]
+            unmetered = ["KEY"]
             cpu = "20%"
             memory = "64 MiB"
             bandwidth = "1 Mbit/s"
@@ -119,7 +124,9 @@ mod tests {
             until = "2027-01-01"
             delegations = 1
         "#;
-        let grant = toml::from_str::<GrantText>(text).unwrap().grant(shipped).unwrap();
+        let signer = weir_trust::key::Identity::from_seed(&[1; 32]).public();
+        let text = text.replace("KEY", &signer.to_string());
+        let grant = toml::from_str::<GrantText>(&text).unwrap().grant(shipped).unwrap();
         let name = |text: &str| Name::new(text).unwrap();
         let hashes = [ModuleHash::of_bytes(b"rtt"), ModuleHash::of_bytes(b"")].into();
         let expected = Grant {
@@ -129,6 +136,7 @@ mod tests {
             interfaces: Some(["eth0".parse().unwrap()].into()),
             view: Some("payload=none".parse().unwrap()),
             writes: Some([name("ttl")].into()),
+            unmetered: [signer].into(),
             ceilings: Ceilings {
                 cpu: Some(CpuShare(200_000)),
                 memory: Some(Bytes(64 << 20)),

@@ -15,6 +15,16 @@ pub enum SpecError {
         /// The part, in the plural.
         what: &'static str,
     },
+    /// A module is to run without a meter in the node's process.
+    #[error(
+        "session `{session}`: module `{module}` can run without a meter only in a process of its own: the session needs `process = \"own\"`"
+    )]
+    Unmetered {
+        /// Name of the session.
+        session: Name,
+        /// Name of the module in the request.
+        module: String,
+    },
     /// Two parts of one kind have the same name.
     #[error("session `{session}` has two {what}s called `{name}`")]
     Duplicate {

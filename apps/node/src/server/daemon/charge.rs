@@ -36,7 +36,7 @@ impl Daemon {
         if let (ControlRequest::Load { module, signatures, .. }, Some(owner)) =
             (&permitted.request, &permitted.owner)
         {
-            authority::check_by_hash(&owner.credential, &module.module, hash, signatures)?;
+            authority::check_by_hash(&owner.credential, module, hash, signatures)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{Daemon, DaemonError, read, resolve_path};
 use crate::control::authority::{self, SessionOwner};
-use crate::control::module_file::module_bytes;
+use crate::control::module_file::module_hash;
 use crate::control::protocol::Change;
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::server::compile_queue::{self, RequestBudget};
@@ -14,7 +14,6 @@ use crate::sessions::inventory::NodeInventory;
 use crate::sessions::node::Node;
 use crate::sessions::saved::SessionOrigin;
 use crate::sessions::shares::PermittedBy;
-use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -232,11 +231,7 @@ impl Daemon {
             let shipped = || (self.setup.shipped)(&module.module);
             let bytes = file.as_deref().or_else(shipped).unwrap_or_default();
             let file_hash = ModuleHash::of_bytes(bytes);
-            let code = match module_bytes(bytes) {
-                Cow::Borrowed(_) => Digest(file_hash.0),
-                Cow::Owned(module) => Digest::of_bytes(&module),
-            };
-            let hashes = (file_hash, code);
+            let hashes = (file_hash, Digest(module_hash(bytes, file_hash).0));
             (authority::hash_and_signers(module, file.as_deref(), signatures, &self.setup.shipped), hashes)
         });
         let (file_hash, code) = hashes;

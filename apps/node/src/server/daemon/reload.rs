@@ -167,7 +167,7 @@ impl Daemon {
             // The file is read once, so that a change of the file during the reload has no effect.
             let file = self.module_file(module)?;
             let shipped = || (self.setup.shipped)(&module.module);
-            let code = Digest::of_bytes(&module_bytes(file.as_deref().or_else(shipped).unwrap_or_default()));
+            let code = Digest::of_bytes(module_bytes(file.as_deref().or_else(shipped).unwrap_or_default()));
             let mut permit = self.compile_queue.acquire(None, &mut budget)?;
             let prepared = debit_cpu_time(&mut permit, |permit| {
                 loader.prepare(&spec, &memory, &limits, module, file, permit)

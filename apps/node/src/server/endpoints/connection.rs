@@ -5,7 +5,7 @@ use super::rate_limiter::{RequestRateLimiter, cost_of_cpu, cost_of_extra_bytes, 
 use super::records::{FETCHES_MAX, RecordPacer};
 use crate::control::audit::PendingDecision;
 use crate::control::authority::{RequestRefusal, Requester};
-use crate::control::module_file::module_bytes;
+use crate::control::module_file::module_hash;
 use crate::control::protocol::request_reader::{ParsedRequest, parse_request, read_line};
 use crate::control::protocol::{
     ControlRequest, FollowedRow, PART_BYTES_MAX, Reply, RequestLine, Response, VERSION,
@@ -16,7 +16,6 @@ use crate::server::daemon::{Daemon, LedgerQuery};
 use crate::server::request_usage::RequestUsage;
 use crate::sessions::error::NodeError;
 use crate::sessions::followers::{FollowedItem, FollowedRecord, Following};
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,7 +26,6 @@ use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_sandbox::thread_time;
 use weir_trust::credential::DelegationId;
-use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Nanos, hex};
 
 /// The time after which the connection of a client that sends nothing, or reads nothing, is closed.
@@ -330,10 +328,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         let uploaded = uploaded.map_err(|error| error.to_string())?;
         // The hash of a module's file is known, so a request can be refused before the file is copied and hashed again. A grant
         // and signatures are for the module in a bundle, not for the bundle.
-        let module = match module_bytes(&uploaded) {
-            Cow::Borrowed(_) => *file,
-            Cow::Owned(module) => ModuleHash::of_bytes(&module),
-        };
+        let module = module_hash(&uploaded, *file);
         if let Err(why) = self.server.daemon.permit_known(&self.requester, &message.request, &module) {
             let daemon = &self.server.daemon;
             let session = daemon.session_of(&self.requester, &message.request);

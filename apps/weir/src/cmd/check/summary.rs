@@ -103,6 +103,11 @@ fn print_tier(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) ->
             Tier::Metered.name(),
             "the module is charged while it runs, and a call that uses up its fuel is aborted",
         ),
+        Ok(Tier::Unmetered) => (
+            TextStyle::Warm,
+            Tier::Unmetered.name(),
+            "nothing is checked while the module runs, although its bounds are not proved",
+        ),
         Err(_) => (TextStyle::Bad, "refused", "this profile does not admit the module"),
     };
     let text = wrapped(&format!("Tier: {name}: "), INDENT, meaning);

@@ -71,6 +71,7 @@ pub(super) fn write_bundle(
     let customisation_type = profile_digest(of_machine.profile());
     let profile = profile_of_record(of_machine.profile().clone().for_blocking(args.blocking), nanoseconds)?;
     let admitted = spec.admit(&profile)?;
+    let admitted = if args.unmetered { admitted.without_meter() } else { admitted };
     let target = args.target.unwrap_or_else(TargetArg::of_machine);
     let files = files(engine)?;
     let mut bundle = Bundle::new(admitted.bytes().to_vec());

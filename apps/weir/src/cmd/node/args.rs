@@ -235,6 +235,9 @@ pub struct LoadArgs {
     /// A file with a signature of the module, instead of the file beside it; can be repeated
     #[arg(long = "signature", value_name = "FILE")]
     pub signatures: Vec<PathBuf>,
+    /// Run the module without a meter; needs a session with --process own, and for a holder of a credential the right for one of the module's signers
+    #[arg(long)]
+    pub unmetered: bool,
 }
 
 /// `weir unload`.

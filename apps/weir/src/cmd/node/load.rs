@@ -39,6 +39,7 @@ pub(super) fn load_request(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>),
         settings: protocol_settings(&spec)?,
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
+        unmetered: args.unmetered,
     };
     Ok((ControlRequest::Load { session: args.session.clone(), module, signatures }, body))
 }
@@ -118,6 +119,7 @@ mod tests {
             settings: protocol_settings(&spec).unwrap(),
             channel: weir_admission::Name::new("main").unwrap(),
             cpu: weir_admission::Name::new("main").unwrap(),
+            unmetered: false,
         };
         assert_eq!(module.settings(), spec.settings);
         module.settings.clear();

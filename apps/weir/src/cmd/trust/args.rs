@@ -90,6 +90,9 @@ pub struct GrantArgs {
     /// Packet fields that modules may write, such as ttl,dscp; none, or all
     #[arg(long, value_name = "FIELDS", default_value = "none")]
     pub write: WriteFields,
+    /// Let modules signed by this key run without a meter, in processes of their own. They still have to be among the allowed modules. The holder cannot pass this right on; can be repeated
+    #[arg(long, value_name = "KEY")]
+    pub unmetered: Vec<PublicKey>,
     #[command(flatten)]
     pub amounts: AmountOptions<GrantedAmounts>,
     /// Maximum number of further delegations, one after the other, or unlimited

@@ -137,6 +137,7 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let grant = Grant {
         view: Some(args.view),
         writes: field_names(args.write),
+        unmetered: args.unmetered.iter().copied().collect(),
         ceilings: args.amounts.ceilings(),
         nodes: NodeScope::combine(&args.nodes),
         expires: Some(args.until),

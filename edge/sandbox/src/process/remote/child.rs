@@ -121,6 +121,7 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     let calibration = Calibration::parse(&request.calibration)?;
     let profile = CalibratedProfile::new(Profile::parse(&request.profile)?, calibration);
     let admitted = Assessment::assess(request.module, &request.settings, &profile)?.admit()?;
+    let admitted = if request.is_unmetered { admitted.without_meter() } else { admitted };
     let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
     let (native, rewritten) = native_code(&engine, &admitted, request.is_suspendable, request.object);

@@ -26,7 +26,7 @@ use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 use weir_wire::stream::TcpStreams;
 use {
-    weir_admission::{Admitted, ParameterSetting},
+    weir_admission::{Admitted, ParameterSetting, Tier},
     weir_session::{HeldMemory, MemoryReservation, Records},
 };
 
@@ -47,6 +47,11 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time that a process may take to answer after the end of its slice, before it is stopped. A correct process has ended or
 /// suspended the call by then. The same limit applies to taking a request from the socket.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
+/// The least time for which the process of a module without a meter runs in each slice, so that its call goes on.
+const UNMETERED_MIN: Duration = Duration::from_micros(50);
+/// Total waiting time in one call of a module without a meter, after which its process is killed. The node watches from outside,
+/// because nothing in the process ends the call.
+const UNMETERED_MAX: Duration = Duration::from_secs(2);
 /// Processor time beyond the time of its requests that a process may use in all. A correct process uses some, because a
 /// virtual machine counts time that its host took away as processor time of the interrupted process.
 const UNCALLED_MAX: Duration = Duration::from_millis(100);
@@ -68,6 +73,8 @@ const REFUSED_MAX: u64 = 4096;
 enum EndReason {
     #[error("its process does not answer")]
     Unresponsive,
+    #[error("it took longer than the {UNMETERED_MAX:?} that a call without a meter may take")]
+    UnmeteredOverrun,
     #[error("its process ran for {0:?} while it was not called")]
     RanUncalled(Duration),
     #[error("its process has ended: {0}")]
@@ -163,7 +170,7 @@ impl RemoteInstance {
         // The process does not move to other code later, because it can load none after its start.
         let native = slot.code();
         if let (None, true) = (native, code.is_empty())
-            && let Some(refusal) = slot.refusal()
+            && let Some(refusal) = slot.refusal(&admitted)
         {
             return Err(refusal);
         }
@@ -189,6 +196,7 @@ impl RemoteInstance {
             functions: indices.functions.into(),
             added: indices.added.into(),
             call_limit: u64::try_from(engine.call_limit().as_nanos()).unwrap_or(u64::MAX),
+            is_unmetered: admitted.tier() == Tier::Unmetered,
             is_given,
             code,
             object,
@@ -449,6 +457,10 @@ impl RemoteInstance {
     /// Waits for the report on a call, until the end of the slice.
     fn await_report(&mut self, sent: io::Result<()>, begin: Instant, slice: FuelSlice) -> CallStep {
         let wait = match slice.until {
+            // The module suspends no call itself, so the process is stopped at the end of the slice.
+            Some(until) if self.admitted.tier() == Tier::Unmetered => {
+                self.time_until(until).max(UNMETERED_MIN)
+            }
             Some(until) => self.time_until(until) + ANSWER_TIMEOUT,
             None if slice == FuelSlice::UNLIMITED => UNRESPONSIVE_AFTER,
             // A slice without an end by the clock has little fuel, which the process uses up within this time.
@@ -460,19 +472,22 @@ impl RemoteInstance {
     /// Waits for the report on a request for at most `wait`. If the process has not answered by then, the call counts as
     /// suspended.
     fn await_report_for(&mut self, sent: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
-        let wait = wait.min(UNRESPONSIVE_AFTER.saturating_sub(self.waited_in_call));
+        let is_unmetered = self.admitted.tier() == Tier::Unmetered;
+        let most = if is_unmetered { UNMETERED_MAX } else { UNRESPONSIVE_AFTER };
+        let wait = wait.min(most.saturating_sub(self.waited_in_call));
         let was_sent = sent.is_ok();
         let received = self.receive(sent, wait);
         let accounted = self.account_time(begin);
         let received = match (received, accounted) {
             (_, Err(end)) => Err(end),
             (Ok(reported), Ok(())) => self.decode_report(&reported),
-            (Err(EndReason::Unresponsive), Ok(()))
-                if was_sent && self.waited_in_call < UNRESPONSIVE_AFTER =>
-            {
+            (Err(EndReason::Unresponsive), Ok(())) if was_sent && self.waited_in_call < most => {
                 // The stopped process continues its work on the request when it is resumed.
                 (self.is_paused, self.is_suspended) = (true, true);
                 return CallStep::Suspended;
+            }
+            (Err(EndReason::Unresponsive), Ok(())) if was_sent && is_unmetered => {
+                Err(EndReason::UnmeteredOverrun)
             }
             (Err(end), Ok(())) => Err(end),
         };

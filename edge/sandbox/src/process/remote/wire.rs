@@ -316,6 +316,8 @@ pub(crate) struct StartRequest {
     pub(crate) added: u64,
     /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
+    /// True if the module runs without a meter.
+    pub(crate) is_unmetered: bool,
     /// True if the object file is that of others, so that its code can be withdrawn.
     pub(crate) is_given: bool,
     pub(crate) code: Vec<u8>,
@@ -340,6 +342,7 @@ impl StartRequest {
         writer.number(self.functions);
         writer.number(self.added);
         writer.number(self.call_limit);
+        writer.flag(self.is_unmetered);
         writer.flag(self.is_given);
         writer.bytes(&self.code);
         writer.bytes(&self.object);
@@ -365,6 +368,7 @@ impl StartRequest {
             functions: reader.number()?,
             added: reader.number()?,
             call_limit: reader.number()?,
+            is_unmetered: reader.flag()?,
             is_given: reader.flag()?,
             code: reader.bytes(len_max)?.to_vec(),
             object: reader.bytes(len_max)?.to_vec(),

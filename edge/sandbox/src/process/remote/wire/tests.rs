@@ -129,6 +129,7 @@ fn a_valid_report_is_read_unchanged() {
         functions: 2,
         added: 1,
         call_limit: 3,
+        is_unmetered: true,
         is_given: true,
         code: vec![4; 1000],
         object: vec![5; 7],
