@@ -28,9 +28,10 @@ no-compiler: setup ## weir without a compiler, which runs only bundles: target/w
 	cp $(WEIR) target/weir-no-compiler
 	@if [ -f target/weir-saved ]; then mv target/weir-saved $(WEIR); fi
 
-test-no-compiler: setup-tests no-compiler ## a node of that program runs bundles and refuses modules (root; clang-19)
+test-no-compiler: setup-tests no-compiler ## that program runs bundles and refuses modules (root; clang-19)
 	WEIR_TEST_NODE=$(CURDIR)/target/weir-no-compiler \
-		cargo test --release --locked --workspace --test node -- bundles::a_node_without_a_compiler
+		cargo test --release --locked --workspace --test node --test weir -- \
+		bundles::a_node_without_a_compiler bundles::weir_run_uses
 
 modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
 	@for dir in guest/modules/*/; do \

@@ -153,7 +153,21 @@ fn check_effective_grant(verified: &VerifiedCredential) {
 /// Checks `given` against `all` part by part, without [`Grant::meet`] and [`Grant::excess`], which are under test.
 /// The number of delegations is checked elsewhere.
 fn check_within(all: &Grant, given: &Grant) {
-    let Grant { profiles, modules, filters, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations: _ } = given;
+    let Grant {
+        profiles,
+        modules,
+        filters,
+        interfaces,
+        view,
+        writes,
+        unmetered,
+        ceilings,
+        nodes,
+        not_before,
+        expires,
+        delegations: _,
+    } = given;
+    assert!(all.unmetered.is_subset(unmetered), "modules without a meter: {all:?}, {given:?}");
     /// If one states a limit, the other states no more.
     fn is_within<T>(all: &Option<T>, given: &Option<T>, is_at_most: impl Fn(&T, &T) -> bool) -> bool {
         given.as_ref().is_none_or(|given| all.as_ref().is_some_and(|all| is_at_most(all, given)))
@@ -261,6 +275,7 @@ fn full_grant() -> Grant {
         interfaces: Some(all(&["eth0", "eth1"])),
         view: Some(PacketView::HEADERS),
         writes: Some([name("dscp"), name("ttl")].into()),
+        unmetered: [identity(5).public()].into(),
         ceilings: Ceilings {
             cpu: Some(CpuShare(100_000)),
             memory: Some(Bytes(16 << 20)),
@@ -279,7 +294,7 @@ fn full_grant() -> Grant {
 
 /// The names of facts, and the kinds of their terms: texts, numbers, dates, keys, nothing; and lists of texts, hashes
 /// and keys.
-const FACTS: [(&str, &str); 18] = [
+const FACTS: [(&str, &str); 19] = [
     ("root", "k"),
     ("holder", "k"),
     ("profile", "t"),
@@ -288,6 +303,7 @@ const FACTS: [(&str, &str); 18] = [
     ("interfaces", "T"),
     ("view", "t"),
     ("writes", "T"),
+    ("unmetered", "K"),
     ("cpu", "n"),
     ("memory", "n"),
     ("bandwidth", "n"),

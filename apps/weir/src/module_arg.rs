@@ -151,14 +151,25 @@ impl ModuleArg {
     pub fn bytes(&self) -> Result<Vec<u8>, ModuleArgError> {
         let mut bytes = self.file_bytes()?;
         if Bundle::is_bundle(&bytes) {
+            let module = Bundle::module_of(&bytes).map(<[u8]>::to_vec);
             let path = || PathBuf::from(&self.name);
-            let bundle = Bundle::parse(&bytes);
-            bytes = bundle.map_err(|error| ModuleArgError::Bundle { path: path(), error })?.module().to_vec();
+            bytes = module.map_err(|error| ModuleArgError::Bundle { path: path(), error })?;
         }
         if bytes.len() > MODULE_BYTES_MAX {
             return Err(ModuleArgError::TooLarge(PathBuf::from(&self.name)));
         }
         Ok(bytes)
+    }
+
+    /// Reads the bundle, if the file is one.
+    pub fn bundle(&self) -> Result<Option<Bundle>, ModuleArgError> {
+        let bytes = self.file_bytes()?;
+        if !Bundle::is_bundle(&bytes) {
+            return Ok(None);
+        }
+        let path = || PathBuf::from(&self.name);
+        let bundle = Bundle::parse(&bytes);
+        bundle.map(Some).map_err(|error| ModuleArgError::Bundle { path: path(), error })
     }
 
     /// Reads the bytes of the file for a node, which can be a module or a bundle.

@@ -4,7 +4,7 @@ use crate::run::outside;
 use crate::run::{root, run};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use weir_compilation::bundle::{Bundle, Member};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::statement::{Bounds, Compilation, Predicate, Statement};
@@ -78,6 +78,88 @@ fn a_bundle_has_the_module_its_code_and_signed_records_that_agree() {
     };
     assert_eq!(rows(&path), rows("rtt"));
     run(["check", &path]).succeeds();
+}
+
+/// `weir run` by the program that `WEIR_TEST_NODE` names, or by this weir, on the sample capture with this module.
+fn run_bundle(module: &str, more: &[&str]) -> Output {
+    let program = std::env::var_os("WEIR_TEST_NODE");
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_weir").into());
+    let mut command = Command::new(program);
+    command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
+    command.args(["run", "--json", "--no-cache", "-m", module, "-r"]);
+    command.arg(root().join("lab/sample/sample.pcap")).args(more).output().unwrap()
+}
+
+/// `make test-no-compiler` runs this test with a weir that has no compiler.
+#[test]
+fn weir_run_uses_the_machine_code_that_a_trusted_key_has_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((path, public)) = signed_bundle(folder.path(), "rtt") else { return };
+    let has_compiler = std::env::var_os("WEIR_TEST_NODE").is_none();
+    let module = |output: &Output| {
+        let error = String::from_utf8_lossy(&output.stderr);
+        let document: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+        document["modules"][0].clone()
+    };
+    let given = run_bundle(&path, &["--compiler-key", &public]);
+    assert_eq!(String::from_utf8_lossy(&given.stderr), "");
+    let given = module(&given);
+    assert_eq!(given["back_end"], "LLVM", "{given}");
+    // The rows are those of the module in code that is compiled here.
+    let own =
+        run(["run", "--json", "-m", "rtt", "-r", root().join("lab/sample/sample.pcap").to_str().unwrap()]);
+    let own = own.succeeds().json()["modules"][0].clone();
+    assert!(own["records"].as_u64().unwrap() > 0, "{own}");
+    assert_eq!((&given["records"], &given["packets"]), (&own["records"], &own["packets"]));
+
+    // Without trusted code the module is compiled, or refused where there is no compiler.
+    let other = Identity::from_seed(&[9; 32]);
+    let other_key = other.public().to_string();
+    let mut lies = read(&path);
+    let mut object = lies.get(Member::RunObject).unwrap().to_vec();
+    let access = object.windows(2).position(|two| two == [0x65, 0x48]).expect("an access relative to GS");
+    object[access] = 0x90;
+    let digest = Sha256Digest::of(&object).to_string();
+    let honest = Sha256Digest::of(lies.get(Member::RunObject).unwrap()).to_string();
+    lies.set(Member::RunObject, object);
+    for member in [Member::RunRecord, Member::RunBounds] {
+        resigned(&mut lies, member, &other, |text| text.replace(&honest, &digest));
+    }
+    let lying = at(folder.path(), "lies.weir");
+    fs::write(&lying, lies.to_bytes()).unwrap();
+    let cases: [(&str, &[&str], &str); 4] = [
+        (&path, &[], "this weir has no compiler"),
+        (&path, &["--compiler-key", &other_key], "is not trusted here"),
+        (&lying, &["--compiler-key", &other_key], "the verifier rejects the code"),
+        (&path, &["--compiler-key", &public, "--back-end", "cranelift"], "this weir has no compiler"),
+    ];
+    if let Some(program) = std::env::var_os("WEIR_TEST_NODE") {
+        let check =
+            |bundle: &str| Command::new(&program).args(["compile", "--check", bundle]).output().unwrap();
+        for (bundle, found) in [
+            (
+                &path,
+                "its record and bounds are those of the module; it was not compiled again: this weir has no",
+            ),
+            (&lying, "run.o: the verifier rejects the code"),
+        ] {
+            let ended = check(bundle);
+            let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert!(!ended.status.success() && printed.contains(found), "{printed}");
+        }
+    }
+    for (bundle, options, why) in cases {
+        let ended = run_bundle(bundle, options);
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        if has_compiler {
+            let compiled = module(&ended);
+            assert_eq!((&compiled["back_end"], &compiled["records"]), (&"Cranelift".into(), &own["records"]));
+            assert_eq!(error.contains(why), why != "this weir has no compiler", "{error}");
+        } else {
+            assert!(!ended.status.success() && error.contains(why), "{why}: {error}");
+        }
+    }
 }
 
 /// Verifies an envelope with securesystemslib, the library of in-toto and TUF, and prints its payload.

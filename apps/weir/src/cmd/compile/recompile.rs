@@ -8,7 +8,7 @@ use crate::cli::{CompileArgs, TargetArg};
 use clap::ValueEnum as _;
 use std::io::{Read as _, Write};
 use std::path::Path;
-use weir_admission::{Admitted, ParameterSetting, Profile};
+use weir_admission::{Admitted, ParameterSetting, Profile, Tier};
 use weir_compilation::bundle::{BUNDLE_BYTES_MAX, Bundle, Member, ObjectForm};
 use weir_compilation::envelope::Envelope;
 use weir_compilation::expected::{Compiled, profile_digest};
@@ -38,7 +38,8 @@ impl<E: std::error::Error> From<E> for Difference {
     }
 }
 
-/// Compiles the module of a bundle again, and compares the object files and the bounds with those of the bundle.
+/// Verifies the object files of a bundle, compiles its module again, and compares object files, records and bounds. Without a
+/// compiler, all but the object files are compared, and the bundle counts as different.
 pub(super) fn check_bundle(
     out: &mut impl Write,
     args: &CompileArgs,
@@ -49,8 +50,8 @@ pub(super) fn check_bundle(
     let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
     let customisation_type = profile_digest(&profile);
     let profile = profile.for_blocking(args.blocking);
-    let comparison =
-        Comparison { bundle: &bundle, customisation_type, profile, files: files(engine)?, engine };
+    let files = files(engine).map_err(|error| error.to_string());
+    let comparison = Comparison { bundle: &bundle, customisation_type, profile, files, engine };
     let forms = ObjectForm::ALL.into_iter().filter(|form| bundle.get(form.object()).is_some());
     let forms: Vec<ObjectForm> = forms.collect();
     if forms.is_empty() {
@@ -69,7 +70,13 @@ pub(super) fn check_bundle(
     if all_equal {
         return Ok(());
     }
-    Err(record_error(path, &"the bundle is not what weir makes of its module here").into())
+    let what = match comparison.files {
+        Ok(_) => "the bundle is not what weir makes of its module here",
+        Err(_) => {
+            "there is no compiler here: the bundle was not compiled again, and the lines above say what was found without it"
+        }
+    };
+    Err(record_error(path, &what).into())
 }
 
 /// Reads a bundle.
@@ -95,8 +102,8 @@ struct Comparison<'a> {
     customisation_type: Sha256Digest,
     /// The profile of a node.
     profile: Profile,
-    /// The files of weir and of the compiler here.
-    files: Vec<ResourceDescriptor>,
+    /// The files of weir and of the compiler here, or the reason why there is no compiler.
+    files: Result<Vec<ResourceDescriptor>, String>,
     engine: &'a Engine,
 }
 
@@ -124,30 +131,44 @@ impl Comparison<'_> {
         let settings: Vec<ParameterSetting> = stated.parameters.clone().into_iter().collect();
         let calibrated = profile_of_record(self.profile.clone(), stated.nanoseconds_per_1000_fuel)?;
         let admitted = Admitted::admit_by(self.bundle.module().to_vec(), &settings, &calibrated)?;
+        let is_unmetered = stated.tier == Tier::Unmetered.name();
+        let admitted = if is_unmetered { admitted.without_meter() } else { admitted };
         // First without the compiler: is the code safe, and the text that of the module?
         let isolated = IsolatedAccesses::from(&stated.isolated_accesses);
         let (engine, is_suspendable) = (self.engine, form.is_suspendable());
         let checked = engine.check_object(&admitted, is_suspendable, target.features(), isolated, object)?;
-        checked.verdict.map_err(Difference)?;
+        let stack_bound = checked.verdict.map_err(Difference)?;
         let actual = Sha256Digest::of(object);
         expect("object file", &statement.object, &actual)?;
         expect("text", &stated.text.sha256, &Sha256Digest::of(checked.text.as_bytes()))?;
-        let compiled = engine.compile_object(&admitted, is_suspendable, target.features())?;
-        let own = Inputs::of(Compiled {
-            admitted: &admitted,
-            customisation_type: self.customisation_type,
-            settings: &settings,
-            form,
-            features: target.features(),
-            nanoseconds_per_1000_fuel: stated.nanoseconds_per_1000_fuel,
-            isolated: Isolated::from(&compiled.isolated),
-            text: Sha256Digest::of(compiled.text.as_bytes()),
-        });
-        if let Some(difference) = difference(stated, &own) {
+        let own = |isolated, text: &str| {
+            Inputs::of(Compiled {
+                admitted: &admitted,
+                customisation_type: self.customisation_type,
+                settings: &settings,
+                form,
+                features: target.features(),
+                nanoseconds_per_1000_fuel: stated.nanoseconds_per_1000_fuel,
+                isolated,
+                text: Sha256Digest::of(text.as_bytes()),
+            })
+        };
+        let differs = |own| difference(stated, &own).map_or(Ok(()), |it| Err(Difference::from(it)));
+        differs(own(stated.isolated_accesses.clone(), &checked.text))?;
+        let stated_bounds = self.statement::<Bounds>(form.bounds())?.statement;
+        expect("object file, in the bounds,", &stated_bounds.object, &actual)?;
+        if let Some(difference) = difference(&stated_bounds.predicate, &Bounds::of(&admitted, stack_bound)) {
             return Err(difference.into());
         }
+        let files = self.files.as_ref().map_err(|why| {
+            Difference(format!(
+                "verified, and its record and bounds are those of the module; it was not compiled again: {why}"
+            ))
+        })?;
+        let compiled = engine.compile_object(&admitted, is_suspendable, target.features())?;
+        differs(own(Isolated::from(&compiled.isolated), &compiled.text))?;
         let known = statement.predicate.dependencies();
-        let others = self.files.iter().filter(|file| !known.contains(file));
+        let others = files.iter().filter(|file| !known.contains(file));
         let others = others.map(|file| escaped(&file.name)).collect::<Vec<_>>().join(", ");
         if compiled.object != object {
             let cause = match others.as_str() {
@@ -156,12 +177,6 @@ impl Comparison<'_> {
             };
             let compiled = Sha256Digest::of(&compiled.object);
             return Err(Difference(format!("compiled here, it is {compiled}, {cause}")));
-        }
-        let stated = self.statement::<Bounds>(form.bounds())?.statement;
-        expect("object file, in the bounds,", &stated.object, &actual)?;
-        let own = Bounds::of(&admitted, compiled.stack_bound);
-        if let Some(difference) = difference(&stated.predicate, &own) {
-            return Err(difference.into());
         }
         let name = form.object().name();
         let mut lines = vec![format!("{name}: verified, and the same as compiled here, {actual}")];

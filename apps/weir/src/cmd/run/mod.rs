@@ -7,6 +7,7 @@ mod captures;
 mod collector;
 mod forward;
 mod instance_times;
+mod load;
 mod outputs;
 mod packet_source;
 mod perf_map;
@@ -16,16 +17,15 @@ mod summary;
 mod tables;
 mod worker_pool;
 
-use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
-use crate::cli::{BackEndArg, Run};
-use crate::module_arg::{ModuleArg, ModuleArgError};
+use crate::calibrated_profile::ProfileFileError;
+use crate::cli::Run;
+use crate::module_arg::ModuleArgError;
 use crate::output::out_folder::{OutFolder, OutFolderError};
 use crate::output::progress::RunProgress;
 use crate::output::record_files::RecordFiles;
 use crate::output::report_file::{ReportFile, ReportFileError};
 use crate::output::rows::{RowOutput, StreamArgError};
 use crate::output::signals::Signals;
-use crate::shipped;
 use crate::usage_hint;
 use background_compiler::compile_during;
 use block_task::PARTS_MAX;
@@ -33,27 +33,26 @@ use capture_file::CaptureFile;
 use captures::CaptureArgError;
 use collector::{CollectError, Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
+use load::{UnusedCode, load};
 use outputs::Outputs;
 use packet_source::{PacketSourceError, ReadMode};
 use shard::{PacketFault, Shard};
 use source::{RunLimits, RunSource};
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, RunSummary, WrittenCapture};
 use tables::{TableArgError, Tables};
-use weir_admission::{Admitted, ModuleKind, Parallel, VerifiedUse};
+use weir_admission::{Admitted, ModuleKind, Parallel};
 use weir_datapath::driver::BatchError;
 use weir_datapath::source::PacketSource;
 use weir_netio::{CaptureFilter, CaptureFilterError, OpenError, WriteError};
 use weir_os::private::NamedOutput;
 use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
-use weir_sandbox::{
-    Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LlvmUse, LoadError, LoadedModule,
-};
+use weir_sandbox::{ClockCheck, Engine, Instance, LoadError, LoadedModule};
 use weir_trust::grant::ModuleHash;
 use weir_units::{Escape as _, Nanos};
 use worker_pool::{WorkerPool, WorkerPoolError};
@@ -123,6 +122,14 @@ pub enum RunError {
         module: String,
         /// The cause.
         error: LoadError,
+    },
+    /// This weir has no compiler, and does not use the machine code of a bundle.
+    #[error("{}: {why}", module.escaped())]
+    Bundle {
+        /// The module.
+        module: String,
+        /// The reason.
+        why: UnusedCode,
     },
     /// A sandbox cannot be prepared.
     #[error(transparent)]
@@ -460,80 +467,6 @@ fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
             None => RunError::Filter { error, marked },
         }
     })
-}
-
-/// Admits and compiles the modules of the command line, or the default ones.
-fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunError> {
-    let terms = calibrated_profile(args.profile.as_deref())?;
-    let mut admitted = Vec::new();
-    if args.modules.is_empty() {
-        for name in shipped::DEFAULT {
-            let module = ModuleArg { name: name.to_owned(), settings: Vec::new() };
-            admitted.push((name.to_owned(), module.admit(&terms)?));
-        }
-    }
-    for text in &args.modules {
-        let spec = ModuleArg::parse(text)?;
-        admitted.push((spec.name.clone(), spec.admit(&terms)?));
-    }
-    tables.check(admitted.iter().map(|(_, admitted)| admitted))?;
-    admitted.iter().for_each(|(name, admitted)| tables.warn(name, admitted));
-    let cache = if args.no_cache {
-        None
-    } else {
-        Cache::of_user()
-            .map_err(|error| {
-                let _ = writeln!(std::io::stderr(), "weir: warning: compiled modules are not kept: {error}");
-            })
-            .ok()
-    };
-    let options = EngineOptions {
-        call_limit: Duration::from_nanos(args.call_limit.0),
-        compile_in_child: Some(CompileLimits::default()),
-        llvm: match args.back_end {
-            BackEndArg::Auto => LlvmUse::Later,
-            BackEndArg::Llvm => LlvmUse::AtLoad,
-            BackEndArg::Cranelift => LlvmUse::Never,
-        },
-        ..EngineOptions::default()
-    };
-    let failed = |module: &str| {
-        let module = module.to_owned();
-        move |error| RunError::Load { module, error }
-    };
-    if !has_packet_output(args) {
-        for (name, admitted) in &admitted {
-            if admitted.manifest().kind == ModuleKind::Filter {
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "weir: warning: {}: the packets it changes or drops are not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
-                    name.escaped()
-                );
-            }
-        }
-    }
-    let engine = Engine::new(options, cache).map_err(failed("weir"))?;
-    let load = |(name, admitted): (String, Admitted)| {
-        if admitted.profile().verified == VerifiedUse::Only && std::io::stderr().is_terminal() {
-            let _ = writeln!(
-                std::io::stderr(),
-                "weir: {}: waits for verified code of LLVM, which the profile demands",
-                name.escaped()
-            );
-        }
-        let program = engine.load(admitted).map_err(failed(&name))?;
-        if let (BackEndArg::Llvm, Some(why)) = (args.back_end, program.why_not_llvm()) {
-            let _ = writeln!(
-                std::io::stderr(),
-                "weir: warning: {}: it runs in code of Cranelift: {}",
-                name.escaped(),
-                why.escaped()
-            );
-        }
-        Ok(program)
-    };
-    let programs = admitted.into_iter().map(load).collect::<Result<_, RunError>>()?;
-    Ok((engine, programs))
 }
 
 /// The input of a run.

@@ -246,7 +246,7 @@ impl ModuleSummary {
                 Tier::Supervised => {
                     format!("{} calls exceeded their limit, and were completed", self.exceeded)
                 }
-                Tier::Proved | Tier::Metered => {
+                Tier::Proved | Tier::Metered | Tier::Unmetered => {
                     format!("{} of the lost calls exceeded their limit", self.exceeded)
                 }
             });
