@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use weir_author::{ModuleLanguage, build, new};
-use weir_bounds::UnboundedCause;
+use weir_bounds::{CounterProblem, UnboundedCause};
 
 const GUIDE: &str = include_str!("../../../docs/MODULES.md");
 const REFERENCE: &str = include_str!("../../../docs/reference/MODULE.md");
@@ -86,7 +86,15 @@ fn the_guide_mentions_every_part_of_the_contract() {
 fn the_guide_has_advice_for_every_reason_why_a_module_is_not_proved() {
     // Exhaustive, so that a new reason without a row does not compile.
     let row = |why: &UnboundedCause| match why {
-        UnboundedCause::NoCounter => "no counter was found that ends this loop",
+        UnboundedCause::NoCounter(problem) => match problem {
+            CounterProblem::Narrow(_) => "the counter has 8 bits and wraps around",
+            CounterProblem::Multiplied => "the counter is multiplied",
+            CounterProblem::StepMayBeZero => "the counter's step can be 0",
+            CounterProblem::StepUnknown => "the counter's step can be any number",
+            CounterProblem::BothMove => "both sides of the loop's test change",
+            CounterProblem::EndsByData => "the loop ends by what each iteration reads or computes",
+            CounterProblem::Unknown => "no counter was found that ends this loop",
+        },
         UnboundedCause::MayMiss => "the counter can step over its end and wrap around",
         UnboundedCause::LimitUnknown => "the loop's limit can be any number",
         UnboundedCause::Endless => "this loop has no way out",
@@ -98,7 +106,13 @@ fn the_guide_has_advice_for_every_reason_why_a_module_is_not_proved() {
     };
     let recursion = UnboundedCause::Recursion("NAME".to_owned());
     for why in [
-        UnboundedCause::NoCounter,
+        UnboundedCause::NoCounter(CounterProblem::Narrow(8)),
+        UnboundedCause::NoCounter(CounterProblem::Multiplied),
+        UnboundedCause::NoCounter(CounterProblem::StepMayBeZero),
+        UnboundedCause::NoCounter(CounterProblem::StepUnknown),
+        UnboundedCause::NoCounter(CounterProblem::BothMove),
+        UnboundedCause::NoCounter(CounterProblem::EndsByData),
+        UnboundedCause::NoCounter(CounterProblem::Unknown),
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,
         UnboundedCause::Endless,

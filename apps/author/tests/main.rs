@@ -5,6 +5,7 @@ mod fields;
 mod guide;
 mod in_the_sandbox;
 mod new_and_build;
+mod refused_loops;
 mod sdk_rust;
 mod soundness;
 mod tables;

@@ -26,6 +26,7 @@ mod policy;
 mod private;
 mod profiles;
 mod readme;
+mod refused_loops;
 mod rehearsal;
 mod rows;
 mod run;

@@ -122,7 +122,7 @@ impl<'a> Interpreter<'a, '_> {
         let is_tried = self.may_guess(frame, at)
             && matches!(
                 before.summary.trips,
-                Err(UnboundedCause::NoCounter | UnboundedCause::MayMiss | UnboundedCause::LimitUnknown)
+                Err(UnboundedCause::NoCounter(_) | UnboundedCause::MayMiss | UnboundedCause::LimitUnknown)
             );
         if !is_tried {
             return Ok(None);

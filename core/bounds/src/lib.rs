@@ -13,6 +13,7 @@ pub mod charge;
 mod code;
 mod conditions;
 mod cost;
+mod counter_problem;
 mod decode;
 mod difference;
 mod injected;
@@ -41,7 +42,7 @@ pub use linear::Linear;
 pub use lines::Lines;
 pub use module::{Export, Import, ParsedModule, Sections};
 pub use reach::reachable_host_calls;
-pub use reason::{UnboundedCause, UnboundedReason};
+pub use reason::{CounterProblem, UnboundedCause, UnboundedReason};
 pub use report::{
     Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, PathStep, ResourceBound, SourceLine,
     StepKind, TopContributors, TripCountFormula, WorkClass,

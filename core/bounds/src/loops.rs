@@ -55,7 +55,7 @@ impl<'a> Interpreter<'a, '_> {
         let body = LoopBody { at, params, entry: &entry, first_in_loop, written: &written };
         let mut pass = self.analyse_body(frame, body, &[])?;
         let has_counter =
-            !matches!(pass.summary.trips, Err(UnboundedCause::NoCounter | UnboundedCause::Endless));
+            !matches!(pass.summary.trips, Err(UnboundedCause::NoCounter(_) | UnboundedCause::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
             return Ok(());
         }

@@ -16,7 +16,7 @@ pub struct UnboundedReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnboundedCause {
     /// No induction variable that ends the loop was recognised.
-    NoCounter,
+    NoCounter(CounterProblem),
     /// The induction variable may step over its limit, or wrap around before it reaches the limit.
     MayMiss,
     /// The limit of the induction variable can be any number.
@@ -32,6 +32,64 @@ pub enum UnboundedCause {
     TooLarge,
 }
 
+/// The reason why no variable of a loop counts towards the loop's end, as far as the tests of the loop show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CounterProblem {
+    /// The counter has this many bits, and wraps around.
+    Narrow(u8),
+    /// Each iteration multiplies the counter, which can stay 0 or wrap around.
+    Multiplied,
+    /// The counter's step can be 0.
+    StepMayBeZero,
+    /// The counter's step can be any number.
+    StepUnknown,
+    /// Both sides of the loop's test change.
+    BothMove,
+    /// The loop ends by data that each iteration reads or computes.
+    EndsByData,
+    /// None of these.
+    #[default]
+    Unknown,
+}
+
+impl UnboundedCause {
+    /// Returns true for a cause of a loop that a bound in the source would remove.
+    pub fn is_of_loop(&self) -> bool {
+        matches!(self, Self::NoCounter(_) | Self::MayMiss | Self::LimitUnknown | Self::Endless)
+    }
+}
+
+impl fmt::Display for CounterProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Narrow(bits) => {
+                write!(
+                    f,
+                    "the counter has {bits} bits and wraps around at {}, and the limit can be larger: make it uint32_t, or count the loop",
+                    1_u64 << bits
+                )
+            }
+            Self::Multiplied => f.write_str(
+                "the counter is multiplied, so that it can stay 0 or wrap around: count the iterations beside it, as in i < 32 for 32 bits",
+            ),
+            Self::StepMayBeZero => f.write_str(
+                "the counter's step can be 0: leave the loop where the step is 0 or more than what is left, as in if (n < 2 || n > left) break, or count the loop",
+            ),
+            Self::StepUnknown => f.write_str(
+                "the counter's step can be any number: cut it before the loop, as in s < 1 ? 1 : s > 255 ? 255 : s, or count the loop",
+            ),
+            Self::BothMove => f.write_str(
+                "both sides of the loop's test change, so that neither is a limit: count the loop",
+            ),
+            Self::EndsByData => f.write_str(
+                "the loop ends by what each iteration reads or computes, which can be anything: count the loop",
+            ),
+            Self::Unknown => f.write_str("no counter was found that ends this loop: count the loop"),
+        }?;
+        f.write_str(" with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust")
+    }
+}
+
 impl fmt::Display for UnboundedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.cause)
@@ -41,9 +99,7 @@ impl fmt::Display for UnboundedReason {
 impl fmt::Display for UnboundedCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCounter => f.write_str(
-                "no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit",
-            ),
+            Self::NoCounter(problem) => problem.fmt(f),
             Self::MayMiss => f.write_str(
                 "the counter can step over its end and wrap around, because the code does not show that it begins below its end: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers turn < into !=, so writing < does not always help)",
             ),

@@ -9,7 +9,7 @@ use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
 use crate::state::AbstractState;
 use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
-use crate::{Linear, UnboundedCause};
+use crate::{CounterProblem, Linear, UnboundedCause};
 
 /// A local or global that a loop writes.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,15 @@ impl LoopAnalysis<'_> {
         let all = (0..back_edges.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
         let for_all_edges = found.iter().filter(|(mask, _)| mask & all == all && back_edges.len() <= 64);
         let formula = for_all_edges.filter_map(|(_, bound)| bound.as_ref().ok()?.trip_formula.clone()).next();
+        let counted = found.iter().filter(|(_, bound)| bound.is_ok()).fold(0, |mask, (more, _)| mask | more);
+        let uncounted = back_edges.iter().enumerate().find(|(index, _)| counted >> (index % 64) & 1 == 0);
         let (trips, dependencies, trip_formula) = combine_bounds(all, found, has_exit, back_edges.len());
+        let trips = match (trips, uncounted) {
+            (Err(UnboundedCause::NoCounter(_)), Some((_, edge))) => {
+                Err(UnboundedCause::NoCounter(self.counter_problem(variables, edge)))
+            }
+            (trips, _) => trips,
+        };
         let any_formula = trip_formula.clone().or(formula);
         LoopSummary { trips, dependencies, recurrences, trip_formula, any_formula }
     }
@@ -135,7 +143,7 @@ impl LoopAnalysis<'_> {
 
     /// The integer bounds of the amount that one iteration adds to a variable on its way to this back edge. `None` if
     /// the amount is unknown.
-    fn delta(&self, variable: &InductionVariable, edge: &AbstractState) -> Option<(i128, i128)> {
+    pub(crate) fn delta(&self, variable: &InductionVariable, edge: &AbstractState) -> Option<(i128, i128)> {
         let width = self.values.width(variable.initial);
         let next = *edge.locals.get(variable.local)?;
         if width == BitWidth::Other || self.values.width(next) != width {
@@ -329,7 +337,7 @@ impl LoopAnalysis<'_> {
                 best = Some(smaller_bound(best, self.bound_by_test(&test)));
             }
         }
-        Some((mask, best.unwrap_or(Err(UnboundedCause::NoCounter))))
+        Some((mask, best.unwrap_or(Err(UnboundedCause::NoCounter(CounterProblem::Unknown)))))
     }
 
     /// Bounds loops that subtract an amount from a remainder after comparing both: `if (n > rest) break; rest -= n`.
@@ -566,7 +574,7 @@ impl LoopAnalysis<'_> {
             | test.start.terms.iter().fold(0, |bits, (id, _)| bits | values.node(*id).dependencies);
         let (least, most) = if up { (test.least, test.most) } else { (-test.most, -test.least) };
         let (Ok(step), Ok(step_most)) = (u64::try_from(least), u64::try_from(most)) else {
-            return Err(UnboundedCause::NoCounter);
+            return Err(UnboundedCause::NoCounter(CounterProblem::Unknown));
         };
         // The distance from the start to the limit, in the direction of the steps.
         let distance = if up {
@@ -606,10 +614,10 @@ impl LoopAnalysis<'_> {
         match (test.cmp, test.on_left == up) {
             // The loop continues only while value and limit are equal, and the first step makes them differ.
             (Cmp::Eq, _) if is_fixed && most < test.width.modulus() => limited(Linear::constant(1), None),
-            (Cmp::Eq, _) => Err(UnboundedCause::NoCounter),
+            (Cmp::Eq, _) => Err(UnboundedCause::NoCounter(CounterProblem::Unknown)),
             (Cmp::Ne, _) => {
                 if !is_fixed {
-                    return Err(UnboundedCause::NoCounter);
+                    return Err(UnboundedCause::NoCounter(CounterProblem::Unknown));
                 }
                 let Some(distance_range) = distance_range else { return Err(UnboundedCause::MayMiss) };
                 if is_exact {
@@ -687,7 +695,7 @@ impl LoopAnalysis<'_> {
                     .ok_or(UnboundedCause::LimitUnknown)?;
                 limited(found, if strict && by_distance == Some(found) { trip_formula() } else { None })
             }
-            _ => Err(UnboundedCause::NoCounter),
+            _ => Err(UnboundedCause::NoCounter(CounterProblem::Unknown)),
         }
     }
 
@@ -758,7 +766,8 @@ fn combine_bounds(
     if edge_count == 0 {
         return (Ok(Linear::ZERO), 0, None);
     }
-    let mut cause = if has_exit { UnboundedCause::NoCounter } else { UnboundedCause::Endless };
+    let mut cause =
+        if has_exit { UnboundedCause::NoCounter(CounterProblem::Unknown) } else { UnboundedCause::Endless };
     let mut counts = Vec::new();
     for (mask, result) in found {
         match result {

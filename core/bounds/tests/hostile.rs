@@ -15,7 +15,9 @@
 
 use crate::support::{analysed, environment, module, texts};
 use std::collections::BTreeSet;
-use weir_bounds::{Analysis, CostTable, EntryBound, EntryPoint, ParsedModule, UnboundedCause, analyse};
+use weir_bounds::{
+    Analysis, CostTable, CounterProblem, EntryBound, EntryPoint, ParsedModule, UnboundedCause, analyse,
+};
 
 /// The answer that a module's first line expects.
 #[derive(Debug)]
@@ -94,7 +96,13 @@ fn hostile_modules_get_the_expected_answer() {
 #[test]
 fn every_unbounded_cause_has_a_module() {
     let all = [
-        UnboundedCause::NoCounter,
+        UnboundedCause::NoCounter(CounterProblem::Narrow(8)),
+        UnboundedCause::NoCounter(CounterProblem::Multiplied),
+        UnboundedCause::NoCounter(CounterProblem::StepMayBeZero),
+        UnboundedCause::NoCounter(CounterProblem::StepUnknown),
+        UnboundedCause::NoCounter(CounterProblem::BothMove),
+        UnboundedCause::NoCounter(CounterProblem::EndsByData),
+        UnboundedCause::NoCounter(CounterProblem::Unknown),
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,
         UnboundedCause::Endless,

@@ -235,7 +235,7 @@ pub struct Inputs {
     /// The instance of the customisation type: the digest of the profile by which the module was admitted. A node narrows the
     /// operator's profile to the longest time for which a module may keep a core.
     pub customisation_instance: Sha256,
-    /// The tier: `proved`, `supervised` or `metered`.
+    /// The tier: `proved`, `supervised`, `metered` or `unmetered`.
     pub tier: String,
     /// The kind of calls: `suspendable` in a node, `to-completion` in `weir run`.
     pub calls: String,

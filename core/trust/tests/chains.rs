@@ -231,21 +231,24 @@ fn the_right_to_run_without_a_meter_is_stated_by_the_operator_and_ends_with_the_
         grant.unmetered = [FRIEND.key()].into();
         grant.delegations = Some(2);
     });
-    let verified = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    // The node's limit has to give it, too; a limit that states nothing does not.
+    let shown = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    let limited = |limit: &Grant| shown.limited_to(limit, &node(), now()).unwrap();
+    assert_eq!(shown.grant().unmetered, BTreeSet::new());
+    assert_eq!(limited(&Grant::default()).grant().unmetered, BTreeSet::new());
+    let both = Grant { unmetered: [FRIEND.key(), THIEF.key()].into(), ..Grant::default() };
+    let verified = limited(&both);
+    assert_eq!(verified.grant().unmetered, [FRIEND.key()].into());
     assert_eq!(verified.grant().excesses(&unmetered(FRIEND)), []);
     let excess = verified.grant().excesses(&unmetered(THIEF)).pop().unwrap();
     assert_eq!(excess.part, GrantPart::Unmetered);
     assert!(excess.to_string().ends_with(&format!("given is signed by {}", FRIEND.key())), "{excess}");
     let metered = GrantRequest { unmetered: false, ..unmetered(THIEF) };
     assert_eq!(verified.grant().excesses(&metered), []);
-    // The node's limit has to give it, too; a limit that states nothing does not.
-    let limited = |limit: &Grant| verified.limited_to(limit, &node(), now()).unwrap();
-    assert_eq!(limited(&Grant::default()).grant().unmetered, BTreeSet::new());
-    let both = Grant { unmetered: [FRIEND.key(), THIEF.key()].into(), ..Grant::default() };
-    assert_eq!(limited(&both).grant().unmetered, [FRIEND.key()].into());
     // A delegate does not have it, and no delegation can state it.
     let second = delegated(&first, |_| ());
     let students = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    let students = students.limited_to(&both, &node(), now()).unwrap();
     assert_eq!(students.grant().excesses(&unmetered(FRIEND)).len(), 1);
     let grant = Grant { unmetered: [FRIEND.key()].into(), ..Grant::default() };
     let refused = first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, None, &mut Counting(0));

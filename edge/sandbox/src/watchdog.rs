@@ -3,8 +3,8 @@
 //!
 //! 1. If a call of a supervised or metered module takes longer than the limit, the watchdog makes the module's poll page inaccessible.
 //!    The next read of the page, which the loader has inserted, traps.
-//! 2. If a call of any module takes [`GRACE_FACTOR`] times its limit, the watchdog interrupts it in the middle of the
-//!    module's code (`interrupt.rs`). Host functions check whether their call is to be interrupted, and end it.
+//! 2. If a call of any module takes [`GRACE_FACTOR`] times its limit, or a call of a module without a meter takes its limit, the
+//!    watchdog interrupts the call in the middle of the module's code (`interrupt.rs`). Host functions check whether their call is to be interrupted, and end it.
 //! 3. If the call still runs after as much time again, the watchdog ends weir with a message that names the module: a
 //!    thread that cannot be stopped would block the run in any event.
 //!
@@ -24,7 +24,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_admission::Admitted;
+use weir_admission::{Admitted, Tier};
 use weir_units::Nanos;
 
 /// The number of signals that are sent in a row to interrupt a call. With the pauses between them, the signals take less
@@ -90,6 +90,8 @@ pub(crate) struct WatchEntry {
     /// True if the module reads the poll page.
     reads_poll_page: bool,
     times: CallTimes,
+    /// True if the module runs without a meter, so that its calls have no other limit.
+    is_unmetered: bool,
     /// Incremented at the beginning and at the end of each call, so it is odd during a call.
     call_number: AtomicU64,
     /// The handle of the calling thread (pthread_t).
@@ -190,6 +192,9 @@ impl WatchEntry {
     /// Returns the processor time after which a call is interrupted, for the kind of the current or last call. `limit` is the
     /// engine's limit of a call.
     pub(crate) fn interruption_time(&self, limit: Duration) -> Duration {
+        if self.is_unmetered {
+            return limit;
+        }
         let time = match self.kind.load(Ordering::Relaxed) {
             STARTING => self.times.start,
             PERIODIC => self.times.periodic,
@@ -373,6 +378,7 @@ impl Watchdog {
             code_map: Arc::clone(code_map),
             reads_poll_page,
             times: CallTimes::from_profile(admitted),
+            is_unmetered: admitted.tier() == Tier::Unmetered,
             call_number: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             clock: AtomicI32::new(0),

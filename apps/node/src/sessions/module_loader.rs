@@ -157,7 +157,11 @@ impl AdmissionRules<'_> {
             call_times = CallTimes::suspendable(&admitted);
         }
         // Calls without a meter have no suspension points: the module's process is stopped instead.
-        let can_suspend = is_long && admitted.tier() != Tier::Unmetered;
+        let is_unmetered = admitted.tier() == Tier::Unmetered;
+        if is_unmetered {
+            call_times.call = call_times.call.max(RemoteInstance::UNMETERED_OVERRUN);
+        }
+        let can_suspend = is_long && !is_unmetered;
         if call_times.call >= self.blocking_max {
             let (longest, blocking_max) = (call_times.call, self.blocking_max);
             return Err(NodeError::CallTooLong { module: module(), longest, blocking_max });

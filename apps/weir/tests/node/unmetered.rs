@@ -143,6 +143,47 @@ fn a_right_to_run_without_a_meter_is_never_passed_on() {
     assert!(net.testbed.stop().success());
 }
 
+/// The modules of session `bad` that have ended.
+fn ended_of(testbed: &Testbed) -> serde_json::Value {
+    let snapshot = testbed.snapshot();
+    let sessions = snapshot["sessions"].as_array().unwrap();
+    let bad = sessions.iter().find(|session| session["name"] == "bad").unwrap();
+    bad.get("ended").cloned().unwrap_or_else(|| json!([]))
+}
+
+/// A start or a stop without an end takes no time from others, either.
+#[test]
+fn an_endless_start_and_stop_without_a_meter_end_soon() {
+    if !is_inside("unmetered::an_endless_start_and_stop_without_a_meter_end_soon") || lacks_clang() {
+        return;
+    }
+    let session = "[[session]]\nname = \"bad\"\nprocess = \"own\"\ncpu = [{ period = \"20ms\", slice = \"5ms\" }]\n\
+                   channel = [{ interface = \"b\", filter = \"udp\" }]\n";
+    let mut testbed = Testbed::new(session);
+    let endless = |function: &str| {
+        let body = format!(
+            r#"(func (export "weir_packet") (param $d i32) (result i32) (i32.const 0))
+            (func (export "{function}") (loop $l (br_if $l (i32.eqz (i32.load (i32.const 64))))) RESULT)"#
+        );
+        let (parameters, result) = match function {
+            "weir_start" => ("(result i32)", "(i32.const 0)"),
+            _ => ("(param i64)", ""),
+        };
+        let body = body.replace(&format!("\"{function}\")"), &format!("\"{function}\") {parameters}"));
+        assemble(&text(&body.replace("RESULT", result)), Some(MANIFEST.replace("NAME", "endless").as_bytes()))
+    };
+    let spec = || json!({"module": "endless.wasm", "unmetered": true});
+    let reply = testbed.load("bad", spec(), &endless("weir_start")).to_string();
+    assert!(reply.contains("longer than a call without a meter may take"), "{reply}");
+    let reply = testbed.load("bad", spec(), &endless("weir_stop"));
+    assert!(reply["done"].is_object(), "{reply}");
+    testbed.request(json!({"unload": {"session": "bad", "module": "endless"}}));
+    testbed.until("the module is gone", |testbed| {
+        testbed.snapshot()["sessions"][0]["modules"].as_array().unwrap().is_empty()
+    });
+    assert!(testbed.stop().success());
+}
+
 #[test]
 fn an_endless_module_without_a_meter_keeps_to_its_share_and_ends() {
     if !is_inside("unmetered::an_endless_module_without_a_meter_keeps_to_its_share_and_ends") || lacks_clang()
@@ -164,11 +205,10 @@ fn an_endless_module_without_a_meter_keeps_to_its_share_and_ends() {
     testbed.until("the good module has received all packets", |testbed| {
         testbed.count("good", "trajectory", "packets") == 2200
     });
+    // The endless call is not over by then: it has 2 s of slices, of a twentieth of the core.
+    assert_eq!(ended_of(&testbed), json!([]), "its call kept the core");
     testbed.until("the node has ended the module", |testbed| {
-        let snapshot = testbed.snapshot();
-        let sessions = snapshot["sessions"].as_array().unwrap();
-        let bad = sessions.iter().find(|session| session["name"] == "bad").unwrap();
-        bad["ended"][0]["last_fault"].as_str().is_some_and(|fault| fault.contains("without a meter"))
+        ended_of(testbed)[0]["last_fault"].as_str().is_some_and(|fault| fault.contains("without a meter"))
     });
     assert_eq!(testbed.part("good", "channels", "main")["drops"], json!({}));
     assert!(testbed.stop().success());

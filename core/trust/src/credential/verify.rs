@@ -88,7 +88,8 @@ impl Credential {
         }
         // The first block of a credential always has an expiry time: see `template.rs`.
         let expires = effective.expires.unwrap_or_default();
-        let (claimed, limit) = (effective.clone(), Grant::default());
+        let (claimed, limit) = (effective, Grant::default());
+        let effective = claimed.meet(&limit);
         let (token, root, chain) = (Arc::from(self.as_bytes()), self.root, self.blocks.clone());
         Ok(VerifiedCredential { token, root, chain, claimed, limit, effective, expires })
     }

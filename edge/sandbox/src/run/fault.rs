@@ -36,6 +36,9 @@ pub enum FaultKind {
         "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
     )]
     TimeOverrun,
+    /// The watchdog interrupted a call of a module without a meter.
+    #[error("the call took longer than a call without a meter may take")]
+    UnmeteredOverrun,
     /// The module passed an address and length outside its memory areas to a host function.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {

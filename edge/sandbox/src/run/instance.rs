@@ -28,6 +28,7 @@ use std::time::Duration;
 use wasmtime::Store;
 use weir_abi::host::HostFunction;
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, lost};
+use weir_admission::Tier;
 use weir_bounds::{CostTable, EntryPoint};
 use weir_session::{HeldMemory, Records};
 use weir_units::{Bytes, Timestamp};
@@ -589,7 +590,7 @@ impl Instance {
     }
 
     /// Counts a fault, and resets the shadow stack for the next call.
-    fn record_fault(&mut self, fault: CallFault, during: During) {
+    fn record_fault(&mut self, mut fault: CallFault, during: During) {
         self.counters.faults += 1;
         let is_over = fault.is_over_limit();
         if is_over {
@@ -600,6 +601,9 @@ impl Instance {
             }
         }
         if fault.kind == FaultKind::TimeOverrun {
+            if self.host().is_some_and(|host| host.admitted.tier() == Tier::Unmetered) {
+                fault.kind = FaultKind::UnmeteredOverrun;
+            }
             self.strike_counter.end();
         }
         self.unreported_loss = Some(if is_over { lost::LIMIT } else { lost::TRAP });

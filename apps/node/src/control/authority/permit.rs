@@ -145,7 +145,9 @@ impl HolderRequests<'_> {
         let given = spec.name.clone();
         let mut known = BTreeSet::new();
         // The check of a module hashes all of its bytes, so each module is checked only once.
-        for module in spec.modules.iter().filter(|module| known.insert(module.module.as_str())) {
+        for module in
+            spec.modules.iter().filter(|module| known.insert((module.module.as_str(), module.unmetered)))
+        {
             self.module(self.credential, module, None, &[])?;
         }
         let mut channels = spec.channels;

@@ -239,7 +239,13 @@ impl Daemon {
         // A bundle is saved as a whole.
         let bundle = file.as_ref().filter(|file| Bundle::is_bundle(file)).cloned();
         // Preparing the module takes long, so the node is not locked meanwhile.
-        let prepared = match identified {
+        let allowed = identified.and_then(|known| {
+            if let (Some(owner), Some(known)) = (&owner, &known) {
+                known.check(&*self.reverify(&owner.credential)?, module)?;
+            }
+            Ok(known)
+        });
+        let prepared = match allowed {
             Ok(hash_and_signers) => debit_cpu_time(&mut permit, |permit| {
                 loader.prepare(&spec, &memory, &limits, module, file, permit)
             })

@@ -2,6 +2,7 @@
 
 mod annotate;
 mod json;
+mod loop_source;
 pub(crate) mod paint;
 pub(crate) mod source;
 mod summary;
@@ -127,9 +128,10 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         json::print(out, &results)?;
     } else {
         summary::print(out, &results, paint)?;
-        table::print(out, &results, paint)?;
+        let sources = Sources::locate(&spec);
+        table::print(out, &results, &sources, paint)?;
         if args.annotate {
-            annotate::print(out, &results, assessment.module().bytes(), &Sources::locate(&spec), paint)?;
+            annotate::print(out, &results, assessment.module().bytes(), &sources, paint)?;
         }
         summary::print_end(out, &results, paint)?;
     }

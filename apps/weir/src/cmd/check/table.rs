@@ -1,10 +1,12 @@
 //! The bounds of a module's entry points as a table, and the paths that contribute most.
 
 use super::CheckResults;
-use super::paint::{Paint, TextStyle, wrapped};
+use super::loop_source::{LoopStatement, loop_around};
+use super::paint::{Paint, TextStyle, plain_line, wrapped};
+use super::source::Sources;
 use std::io::{self, Write};
 use weir_admission::{Comparison, LimitStatus, LimitedResource, escaped};
-use weir_bounds::{EntryBound, Linear, PathStep, StepKind, UnboundedReason, WorkClass};
+use weir_bounds::{CodeLocation, EntryBound, Linear, PathStep, StepKind, WorkClass};
 use weir_units::Bytes;
 
 /// The packet length, in bytes, for which the share of a step in the fuel bound of its entry point is computed: the usual
@@ -14,6 +16,9 @@ pub const PACKET_BYTES: u64 = 1500;
 /// The smallest ratio of an entry point's bound to its fuel limit for which the hottest path is shown, if the entry
 /// point gets no packets. The hottest path of an entry point that gets packets is always shown.
 const HOTTEST_RATIO_MIN: f64 = 0.01;
+
+/// The most columns of a loop statement in a message.
+const BOUNDED_COLUMNS_MAX: usize = 120;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +34,12 @@ impl Cell {
 }
 
 /// Prints the bounds of a module, the hottest path of each important entry point, and the locations without a bound.
-pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+pub fn print(
+    out: &mut impl Write,
+    results: &CheckResults<'_>,
+    sources: &Sources,
+    paint: Paint,
+) -> io::Result<()> {
     writeln!(out, "The most that one call can use:")?;
     print_bounds(out, results, paint)?;
     for entry in &results.analysis.entries {
@@ -42,7 +52,7 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
             print_hottest(out, entry, paint)?;
         }
     }
-    print_unbounded(out, results, paint)
+    print_unbounded(out, results, sources, paint)
 }
 
 /// The resources other than fuel that have a column, with the headings.
@@ -235,23 +245,50 @@ pub fn step_location(step: &PathStep) -> String {
     format!("in {}", step.place)
 }
 
-/// Prints each unbounded location once, with the reason and advice.
-fn print_unbounded(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
-    let mut seen: Vec<&UnboundedReason> = Vec::new();
-    for entry in &results.analysis.entries {
-        for reason in &entry.unbounded {
-            if seen.contains(&reason) {
-                continue;
-            }
-            if seen.is_empty() {
-                writeln!(out, "\n{}", paint.paint(TextStyle::Bad, "Without a bound:"))?;
-            }
-            seen.push(reason);
-            writeln!(out, "  {}", paint.paint(TextStyle::Strong, &reason.place.to_string()))?;
-            writeln!(out, "{}", wrapped("      ", 6, &reason.cause.to_string()))?;
+/// Prints each unbounded location once, with the reason and advice. For a loop whose source is there, these are the line of the
+/// loop statement, and the statement in a form that has a bound.
+fn print_unbounded(
+    out: &mut impl Write,
+    results: &CheckResults<'_>,
+    sources: &Sources,
+    paint: Paint,
+) -> io::Result<()> {
+    let mut seen: Vec<CodeLocation> = Vec::new();
+    for reason in results.analysis.entries.iter().flat_map(|entry| &entry.unbounded) {
+        let statement = reason.cause.is_of_loop().then(|| loop_statement(&reason.place, sources)).flatten();
+        let mut place = reason.place.clone();
+        if let (Some(line), Some(statement)) = (&mut place.line, &statement) {
+            line.line = statement.line;
+            // The compiler can make several loops of one statement.
+            place.offset = 0;
         }
+        if seen.contains(&place) {
+            continue;
+        }
+        if seen.is_empty() {
+            writeln!(out, "\n{}", paint.paint(TextStyle::Bad, "Without a bound:"))?;
+        }
+        writeln!(out, "  {}", paint.paint(TextStyle::Strong, &place.to_string()))?;
+        writeln!(out, "{}", wrapped("      ", 6, &reason.cause.to_string()))?;
+        if let Some(LoopStatement { bounded, .. }) = statement {
+            writeln!(
+                out,
+                "      Write: {}",
+                paint.paint(TextStyle::Strong, &plain_line(&bounded, BOUNDED_COLUMNS_MAX))
+            )?;
+            let most = "MAX is the most iterations that you expect; one more loses the packet.";
+            writeln!(out, "{}", wrapped("      ", 6, most))?;
+        }
+        seen.push(place);
     }
     Ok(())
+}
+
+/// Returns the loop statement around a location, if its source is there and is not newer than the module.
+fn loop_statement(place: &CodeLocation, sources: &Sources) -> Option<LoopStatement> {
+    let line = place.line.as_ref()?;
+    let source = sources.read(&line.file).filter(|source| !source.is_newer)?;
+    loop_around(&line.file, &source.text, line.line)
 }
 
 /// Prints columns as wide as their widest cell: the first two aligned left, amounts right.

@@ -50,7 +50,10 @@ pub(super) fn check_bundle(
     let profile = calibrated_profile(args.profile.as_deref())?.profile().clone();
     let customisation_type = profile_digest(&profile);
     let profile = profile.for_blocking(args.blocking);
-    let files = files(engine).map_err(|error| error.to_string());
+    let files = match engine.compiler_files() {
+        Ok(_) => Ok(files(engine)?),
+        Err(why) => Err(why),
+    };
     let comparison = Comparison { bundle: &bundle, customisation_type, profile, files, engine };
     let forms = ObjectForm::ALL.into_iter().filter(|form| bundle.get(form.object()).is_some());
     let forms: Vec<ObjectForm> = forms.collect();

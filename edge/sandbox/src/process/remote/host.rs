@@ -48,9 +48,10 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 /// suspended the call by then. The same limit applies to taking a request from the socket.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
 /// The least time for which the process of a module without a meter runs in each slice, so that its call goes on.
-const UNMETERED_MIN: Duration = Duration::from_micros(50);
-/// Total waiting time in one call of a module without a meter, after which its process is killed. The node watches from outside,
-/// because nothing in the process ends the call.
+const UNMETERED_MIN: Duration = Duration::from_micros(UNMETERED_MIN_MICROS);
+const UNMETERED_MIN_MICROS: u64 = 30;
+/// Total waiting time in one call of a module without a meter, after which its process is killed. Of the process itself, nothing ends
+/// the call.
 const UNMETERED_MAX: Duration = Duration::from_secs(2);
 /// Processor time beyond the time of its requests that a process may use in all. A correct process uses some, because a
 /// virtual machine counts time that its host took away as processor time of the interrupted process.
@@ -75,6 +76,10 @@ enum EndReason {
     Unresponsive,
     #[error("it took longer than the {UNMETERED_MAX:?} that a call without a meter may take")]
     UnmeteredOverrun,
+    #[error("it was unloaded, lost its packets or its machine code in the middle of a call without a meter")]
+    UnmeteredAborted,
+    #[error("it had no slice left for its stop, which without a meter runs in slices alone")]
+    UnmeteredStop,
     #[error("its process ran for {0:?} while it was not called")]
     RanUncalled(Duration),
     #[error("its process has ended: {0}")]
@@ -387,6 +392,9 @@ impl RemoteInstance {
             self.unserved |= self.mask;
             return CallStep::Done(0);
         }
+        if matches!(call, Call::Stop { .. }) && slice == FuelSlice::UNLIMITED && self.is_unmetered() {
+            return self.apply_report(Err(EndReason::UnmeteredStop));
+        }
         let is_withdrawn = self.slot.as_ref().is_some_and(NativeSlot::is_withdrawn);
         if is_withdrawn {
             self.slot = None;
@@ -408,7 +416,9 @@ impl RemoteInstance {
             return CallStep::Done(0);
         }
         // A process that was stopped before it answered has to finish its work on the last request first.
-        if !self.is_paused && self.slot.as_ref().is_some_and(NativeSlot::is_withdrawn) {
+        // A call without a meter always stops so, and there is no other code for its module.
+        let can_abort = !self.is_paused || self.is_unmetered();
+        if can_abort && self.slot.as_ref().is_some_and(NativeSlot::is_withdrawn) {
             return CallStep::Done(self.abort());
         }
         let begin = Instant::now();
@@ -426,7 +436,9 @@ impl RemoteInstance {
             return 0;
         }
         let step = if self.is_paused {
-            self.apply_report(Err(EndReason::Unresponsive))
+            let is_unmetered = self.is_unmetered();
+            let why = if is_unmetered { EndReason::UnmeteredAborted } else { EndReason::Unresponsive };
+            self.apply_report(Err(why))
         } else {
             let begin = Instant::now();
             let sent = self.process.send(&SandboxRequest::Abort.write(), ANSWER_TIMEOUT);
@@ -454,13 +466,20 @@ impl RemoteInstance {
         }
     }
 
+    fn is_unmetered(&self) -> bool {
+        self.admitted.tier() == Tier::Unmetered
+    }
+
+    /// The longest time for which a call without a meter keeps the core after the end of its slice: the least time in a slice, and
+    /// as much again for the signals that resume and stop the process.
+    pub const UNMETERED_OVERRUN: Nanos = Nanos(2_000 * UNMETERED_MIN_MICROS);
+
     /// Waits for the report on a call, until the end of the slice.
     fn await_report(&mut self, sent: io::Result<()>, begin: Instant, slice: FuelSlice) -> CallStep {
         let wait = match slice.until {
             // The module suspends no call itself, so the process is stopped at the end of the slice.
-            Some(until) if self.admitted.tier() == Tier::Unmetered => {
-                self.time_until(until).max(UNMETERED_MIN)
-            }
+            Some(until) if self.is_unmetered() => self.time_until(until).max(UNMETERED_MIN),
+            None if self.is_unmetered() && slice != FuelSlice::UNLIMITED => UNMETERED_MIN,
             Some(until) => self.time_until(until) + ANSWER_TIMEOUT,
             None if slice == FuelSlice::UNLIMITED => UNRESPONSIVE_AFTER,
             // A slice without an end by the clock has little fuel, which the process uses up within this time.
@@ -472,7 +491,7 @@ impl RemoteInstance {
     /// Waits for the report on a request for at most `wait`. If the process has not answered by then, the call counts as
     /// suspended.
     fn await_report_for(&mut self, sent: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
-        let is_unmetered = self.admitted.tier() == Tier::Unmetered;
+        let is_unmetered = self.is_unmetered();
         let most = if is_unmetered { UNMETERED_MAX } else { UNRESPONSIVE_AFTER };
         let wait = wait.min(most.saturating_sub(self.waited_in_call));
         let was_sent = sent.is_ok();
