@@ -35,6 +35,8 @@
 
 #include "weir.h"
 
+#define WEIR_FUNCTION static inline __attribute__((unused))
+
 /* ---- Keys ------------------------------------------------------------------------------------------------------------ */
 
 /* A key is an integer, a struct weir_ip, or a struct that has WEIR_KEY behind its closing brace:
@@ -43,8 +45,7 @@
  *
  * Keys are compared and hashed as bytes, so they must not have padding, whose content is undefined. WEIR_KEY packs the struct.
  * A struct of uint8_t alone has no padding either. Other types do not compile. Fields that are structs themselves are not
- * checked: they must be packed as well, or have no padding, like struct weir_ip. A key with a text must have zeros behind the
- * text: begin with `struct key key = { 0 };`. */
+ * checked: they must be packed as well, or have no padding, like struct weir_ip. For texts there is WEIR_TEXT_KEY. */
 #define WEIR_KEY __attribute__((packed))
 
 /* Types of keys without padding: integers, struct weir_ip, and packed structs, which have the alignment 1. */
@@ -52,6 +53,51 @@
     _Static_assert(_Alignof(key_type) == 1 || _Generic((key_type){ 0 },                                                          \
         short: 1, unsigned short: 1, int: 1, unsigned: 1, long: 1, unsigned long: 1, long long: 1, unsigned long long: 1,        \
         struct weir_ip: 1, default: 0), "a key is an integer, a struct weir_ip, or a struct with WEIR_KEY behind its brace");
+
+/* WEIR_TEXT_KEY(type, size): a text of up to `size` bytes, at most 255, as a key. Behind the text are zeros.
+ *
+ *     struct type { uint8_t len; uint8_t bytes[size]; }
+ *     struct type type_of(const uint8_t *bytes, uint32_t len)                    a longer text is cut
+ *     struct type type_until(const uint8_t *bytes, uint32_t len, uint8_t end)    the bytes before the first `end`
+ *     bool type_put(struct type *text, uint8_t byte)                             adds a byte; false if the text is full
+ *     void type_lower(struct type *text)                                         changes ASCII letters to lower case
+ *     struct weir_str type_string(const struct type *text)                       for a field of a row
+ *
+ * The functions read at most `len` bytes and at most `size`, so `len` needs no limit of its own for weir to find a bound. */
+#define WEIR_TEXT_KEY(type, size)                                                                                                \
+    _Static_assert((size) > 0 && (size) <= 255, "1 to 255 bytes");                                                               \
+    struct type {                                                                                                                \
+        uint8_t len;                                                                                                             \
+        uint8_t bytes[size];                                                                                                     \
+    };                                                                                                                           \
+    WEIR_FUNCTION struct type type##_of(const uint8_t *bytes, uint32_t len)                                                      \
+    {                                                                                                                            \
+        struct type text = { 0 };                                                                                                \
+        text.len = (uint8_t)(len < (size) ? len : (size));                                                                       \
+        weir_copy(text.bytes, bytes, text.len);                                                                                  \
+        return text;                                                                                                             \
+    }                                                                                                                            \
+    WEIR_FUNCTION struct type type##_until(const uint8_t *bytes, uint32_t len, uint8_t end)                                      \
+    {                                                                                                                            \
+        uint32_t count = 0; /* the compiler must not count by another variable, whose limit would be lost */                     \
+        WEIR_WHILE((size), count < (size) && count < len && bytes[count] != end)                                                 \
+            count++;                                                                                                             \
+        return type##_of(bytes, count);                                                                                          \
+    }                                                                                                                            \
+    WEIR_FUNCTION bool type##_put(struct type *text, uint8_t byte)                                                               \
+    {                                                                                                                            \
+        if (text->len >= (size))                                                                                                 \
+            return false;                                                                                                        \
+        text->bytes[text->len++] = byte;                                                                                         \
+        return true;                                                                                                             \
+    }                                                                                                                            \
+    WEIR_FUNCTION void type##_lower(struct type *text)                                                                           \
+    {                                                                                                                            \
+        for (uint32_t i = 0; i < (size); i++)                                                                                    \
+            if (text->bytes[i] >= 'A' && text->bytes[i] <= 'Z')                                                                  \
+                text->bytes[i] += 'a' - 'A';                                                                                     \
+    }                                                                                                                            \
+    WEIR_FUNCTION struct weir_str type##_string(const struct type *text) { return weir_string(text->bytes, text->len); }
 
 /* The seed of all hashes of keys. Weak: one variable for all .c files of a module. */
 extern uint64_t weir_key_seed;
@@ -97,8 +143,6 @@ WEIR_INLINE uint32_t weir_hash_nth(uint64_t hash, uint32_t i, uint32_t count)
     const uint32_t nth = (uint32_t)(hash >> 32) + i * ((uint32_t)hash | 1);
     return (uint32_t)((uint64_t)nth * count >> 32);
 }
-
-#define WEIR_FUNCTION static inline __attribute__((unused))
 
 /* Number of entries in a set of WEIR_MAP and WEIR_TOP. A key's hash chooses its set; the key is in one of the set's ways. */
 enum { WEIR_WAYS = 8 };

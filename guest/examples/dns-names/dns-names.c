@@ -8,10 +8,8 @@
 
 enum { NAME_BYTES = 255, HEADER_BYTES = 12 };
 
-struct name {
-    uint8_t len;
-    uint8_t bytes[NAME_BYTES];
-};
+WEIR_TEXT_KEY(name, NAME_BYTES)
+
 struct queries {
     uint64_t first_ns, count;
 };
@@ -21,7 +19,7 @@ static __attribute__((noinline)) void report(const struct names_entry *e)
 {
     const struct names_row row = {
         .first = e->value.first_ns,
-        .name = weir_string(e->key.bytes, e->key.len),
+        .name = name_string(&e->key),
         .queries = e->value.count,
     };
     emit_names(&row);
@@ -40,6 +38,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
         uint8_t byte = message[i];
         if (left == 0) {
             if (byte == 0) { /* the name is complete */
+                name_lower(&name);
                 struct queries *q = names_add(name);
                 if (names_evicted() != NULL)
                     report(names_evicted());
@@ -51,10 +50,10 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
                 return WEIR_PASS;
             left = byte;
             if (name.len > 0)
-                name.bytes[name.len++] = '.';
+                name_put(&name, '.');
         } else {
             left--;
-            name.bytes[name.len++] = byte >= 'A' && byte <= 'Z' ? byte + 32 : byte;
+            name_put(&name, byte);
         }
     }
     return WEIR_PASS;

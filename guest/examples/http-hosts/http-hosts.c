@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
 * http-hosts: counts requests by the host that they name. It looks at packets, not at streams: a request counts if its packet
- * begins with the method and has the whole line of the host.
+ * begins with the method and has a line with the host.
  */
 #include "weir.h"
 #include "module.h"
 #include "weir_containers.h"
 
-enum { HOST_BYTES = 255 };
+WEIR_TEXT_KEY(host, 255)
 
-struct host {
-    uint8_t len;
-    uint8_t bytes[HOST_BYTES];
-};
 struct requests {
     uint64_t first_ns, count;
 };
@@ -22,10 +18,20 @@ static __attribute__((noinline)) void report(const struct hosts_entry *e)
 {
     const struct hosts_row row = {
         .first = e->value.first_ns,
-        .host = weir_string(e->key.bytes, e->key.len),
+        .host = host_string(&e->key),
         .requests = e->value.count,
     };
     emit_hosts(&row);
+}
+
+enum { FIELD_BYTES = 8 };
+static int32_t field; /* the pattern "\r\nHost: ", in any case */
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    static const struct { uint32_t len; uint8_t bytes[FIELD_BYTES]; } list = { FIELD_BYTES, "\r\nhost: " };
+    field = weir_find_compile(&list, sizeof list, WEIR_FIND_IGNORE_CASE);
+    return field < 0;
 }
 
 /* True for the beginning of a request: a method in capital letters, and a space. */
@@ -47,25 +53,17 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     const uint8_t *payload = weir_payload(p);
     if (!is_request(payload, p->payload_len))
         return WEIR_PASS;
-    int32_t at = weir_find_short(payload, p->payload_len, (const uint8_t *)"\r\nHost:", 7);
-    if (at < 0)
-        at = weir_find_short(payload, p->payload_len, (const uint8_t *)"\r\nhost:", 7);
-    if (at < 0)
+    const int64_t found = weir_find(field, payload, p->payload_len);
+    if (found < 0)
         return WEIR_PASS;
-    struct host host = { 0 };
-    for (uint32_t i = (uint32_t)at + 7; i < p->payload_len && host.len < HOST_BYTES; i++) {
-        const uint8_t byte = payload[i];
-        if (byte == '\r') {
-            struct requests *r = hosts_add(host);
-            if (hosts_evicted() != NULL)
-                report(hosts_evicted());
-            if (r->count++ == 0)
-                r->first_ns = p->ts_ns;
-            return WEIR_PASS;
-        }
-        if (byte != ' ')
-            host.bytes[host.len++] = byte >= 'A' && byte <= 'Z' ? byte + 32 : byte;
-    }
+    const uint32_t first = weir_found_offset(found) + FIELD_BYTES;
+    struct host host = host_until(payload + first, p->payload_len - first, '\r');
+    host_lower(&host);
+    struct requests *r = hosts_add(host);
+    if (hosts_evicted() != NULL)
+        report(hosts_evicted());
+    if (r->count++ == 0)
+        r->first_ns = p->ts_ns;
     return WEIR_PASS;
 }
 
