@@ -37,6 +37,14 @@
 
 #define WEIR_FUNCTION static inline __attribute__((unused))
 
+/* Returns a number that is at most `most` already. The compiler may not see that the comparison has no effect, so that weir finds a
+ * bound of loops up to the result. */
+WEIR_INLINE uint32_t weir_cut(uint32_t number, uint32_t most)
+{
+    __asm__("" : "+r"(number));
+    return number < most ? number : most;
+}
+
 /* ---- Keys ------------------------------------------------------------------------------------------------------------ */
 
 /* A key is an integer, a struct weir_ip, or a struct that has WEIR_KEY behind its closing brace:
@@ -327,14 +335,16 @@ WEIR_INLINE uint32_t weir_map_place(struct weir_map_set *set, struct weir_map_co
  *
  *     void name_add(key_type key, uint64_t amount)
  *     uint32_t name_list(const struct name_entry *list[], uint32_t count)
- *                                           up to `count` keys (at most WEIR_TOP_LIST), the highest count first; returns their number
+ *                                           up to `count` keys, at most WEIR_TOP_LIST, the highest count first; returns their number
  *     const struct name_entry *name_find(key_type key)    the entry, or NULL
  *     uint64_t name_total(void)             sum of all amounts since name_clear
  *     void name_clear(void)
  *
  * `struct name_entry` has `key`, `count` and `error`; count - error <= true count <= count. A new key in a full set takes the place
  * of the set's lowest count, and inherits this count as its error. A key whose true count is more than an eighth of all amounts of
- * its set has an entry. Choose a capacity of ten times the number of keys that are listed, or more. */
+ * its set has an entry. Choose a capacity of ten times the number of keys that are listed, or more.
+ *
+ *     WEIR_TOP_EACH(hosts, 10, e) { ... e->key, e->count, e_rank ... }     the same keys; e_rank is 1 for the first one */
 enum { WEIR_TOP_LIST = 100 };
 
 #define WEIR_TOP(name, key_type, capacity)                                                                                       \
@@ -349,6 +359,7 @@ enum { WEIR_TOP_LIST = 100 };
         uint32_t tag[name##_SLOTS];                                                                                              \
         struct name##_entry entries[name##_SLOTS];                                                                               \
         uint64_t total;                                                                                                          \
+        const struct name##_entry *list[WEIR_TOP_LIST]; /* of WEIR_TOP_EACH */                                                   \
     } name##_top;                                                                                                                \
     WEIR_FUNCTION const struct name##_entry *name##_find(key_type key)                                                           \
     {                                                                                                                            \
@@ -382,7 +393,7 @@ enum { WEIR_TOP_LIST = 100 };
         }                                                                                                                        \
         entries[way].count += amount;                                                                                            \
     }                                                                                                                            \
-    WEIR_FUNCTION uint32_t name##_list(const struct name##_entry *list[], uint32_t count)                                        \
+    WEIR_FUNCTION uint32_t name##_fill(const struct name##_entry *list[], uint32_t count)                                        \
     {                                                                                                                            \
         const uint32_t most = count < WEIR_TOP_LIST ? count : WEIR_TOP_LIST;                                                     \
         uint32_t len = 0;                                                                                                        \
@@ -397,12 +408,21 @@ enum { WEIR_TOP_LIST = 100 };
         }                                                                                                                        \
         return len;                                                                                                              \
     }                                                                                                                            \
+    WEIR_INLINE uint32_t name##_list(const struct name##_entry *list[], uint32_t count)                                          \
+    {                                                                                                                            \
+        return weir_cut(name##_fill(list, count), WEIR_TOP_LIST);                                                                \
+    }                                                                                                                            \
     WEIR_FUNCTION uint64_t name##_total(void) { return name##_top.total; }                                                       \
     WEIR_FUNCTION void name##_clear(void)                                                                                        \
     {                                                                                                                            \
         weir_fill(name##_top.tag, 0, sizeof name##_top.tag);                                                                     \
         name##_top.total = 0;                                                                                                    \
     }
+
+#define WEIR_TOP_EACH(name, count, e)                                                                                            \
+    for (uint32_t e##_rank = 1, e##_len = name##_list(name##_top.list, (count)), e##_once = 1; e##_once != 0; e##_once = 0)      \
+        for (const struct name##_entry *e; e##_rank <= e##_len && e##_rank <= WEIR_TOP_LIST; e##_rank++)                         \
+            if (((e) = name##_top.list[e##_rank - 1]) == NULL) break; else
 
 /* ---- Count-min sketch --------------------------------------------------------------------------------------------------- */
 
@@ -723,7 +743,9 @@ WEIR_FUNCTION void weir_histogram_clear(struct weir_histogram *h) { weir_fill(h,
  *     uint64_t name_overwritten(void)     number of values that were overwritten since the start
  *     void name_clear(void)
  *
- *     WEIR_RING_EACH(name, value) { ... *value ... }      from the oldest to the newest; no push or pop within the loop */
+ *     WEIR_RING_EACH(last, value) { ... *value ... }      from the oldest to the newest; no push or pop within the loop
+ *
+ * A loop that takes values out needs a limit: WEIR_WHILE(last_SLOTS, last_pop(&value)) { ... }. */
 #define WEIR_RING(name, type, capacity)                                                                                          \
     enum { name##_SLOTS = (capacity) };                                                                                          \
     _Static_assert(name##_SLOTS > 0, "a ring has at least one slot");                                                            \

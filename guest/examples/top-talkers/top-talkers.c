@@ -17,17 +17,15 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 static void report(uint64_t begin)
 {
-    static const struct talkers_entry *list[WEIR_TOP_LIST];
-    const uint32_t len = talkers_list(list, (uint32_t)param_top());
-    for (uint32_t i = 0; i < len && i < param_top(); i++) {
+    WEIR_TOP_EACH(talkers, (uint32_t)param_top(), e) {
         struct talkers_row row = {
             .time = begin,
-            .rank = i + 1,
-            .bytes = list[i]->count,
-            .error_bytes = list[i]->error,
-            .share = (double)list[i]->count / (double)talkers_total(),
+            .rank = e_rank,
+            .bytes = e->count,
+            .error_bytes = e->error,
+            .share = (double)e->count / (double)talkers_total(),
         };
-        weir_ip_store(row.host, list[i]->key);
+        weir_ip_store(row.host, e->key);
         emit_talkers(&row);
     }
     talkers_clear();
