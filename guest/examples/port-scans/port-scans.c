@@ -19,6 +19,12 @@ struct source {
 };
 WEIR_MAP(sources, struct weir_ip, struct source, 16384)
 
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    weir_seed(param_seed());
+    return 0;
+}
+
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK)) != WEIR_TCP_SYN)
