@@ -75,6 +75,7 @@ WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
         .time = now,
         .answered = rtts.count,
         .unanswered = unanswered,
+        .evicted = requests_evictions(),
         .open = requests_len(),
         .rtt_median = (int64_t)weir_histogram_quantile(&rtts, 0.5),
         .rtt_p99 = (int64_t)weir_histogram_quantile(&rtts, 0.99),
