@@ -845,8 +845,8 @@ WEIR_FUNCTION bool weir_bucket_take(struct weir_bucket *b, uint64_t now, uint64_
  *     WEIR_WHEEL_EACH(name, now, 64, value) { ... *value ... }     at most 64 steps
  *
  * expires timers that are due. A step expires a timer, or passes up to 64 slots without one. Timers that are left expire in a later
- * loop. A timer expires up to one `step_ns` late, never early. The longest delay is (slots - 1) * step_ns after the earliest timer
- * that is due. Where time goes back, the wheel stands still. Timers can be started and cancelled within the loop. */
+ * loop. A timer expires up to one `step_ns` late, never early. The longest delay is (slots - 2) * step_ns, and less while timers
+ * are left. Where time goes back, the wheel stands still. Timers can be started and cancelled within the loop. */
 struct weir_timer {
     uint32_t next, previous; /* numbers of timers, and 1 more; 0: none */
     uint32_t generation;     /* counts the uses of the timer, so that a handle of an earlier use is not valid */
