@@ -34,7 +34,7 @@ test-no-compiler: setup-tests no-compiler ## that program runs bundles and refus
 		bundles::a_node_without_a_compiler bundles::weir_run_uses
 
 modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
-	@for dir in guest/modules/*/; do \
+	@for dir in guest/modules/*/ guest/examples/*/; do \
 		if [ -f $$dir/package.json ]; then \
 			if command -v npm >/dev/null; then (cd $$dir && npm ci --silent && npm run --silent build) || exit 1; \
 			else echo "$$dir: no npm, so it stays as it is"; fi; \

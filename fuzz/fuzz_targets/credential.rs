@@ -137,7 +137,22 @@ fn check_effective_grant(verified: &VerifiedCredential) {
     assert_eq!(Some(verified.expires()), all.expires);
     let last = verified.chain().last().expect("a chain has a last block");
     assert_eq!((&last.holder, last.id), (verified.holder(), verified.id()));
-    let Grant { profiles, modules: _, filters: _, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations } = &last.grant;
+    // The node has no limit that names signers here.
+    assert!(all.unmetered.is_empty(), "{all:?}");
+    let Grant {
+        profiles,
+        modules: _,
+        filters: _,
+        interfaces,
+        view,
+        writes,
+        unmetered: _,
+        ceilings,
+        nodes,
+        not_before,
+        expires,
+        delegations,
+    } = &last.grant;
     // A larger statement would have been refused, not reduced.
     fn counts<T: PartialEq>(stated: &Option<T>, all: &Option<T>) -> bool {
         stated.is_none() || stated == all

@@ -9,7 +9,11 @@ use weir_admission::{Manifest, sources};
 /// The folder of generated files, ignored by git.
 pub(crate) const GENERATED: &str = ".weir";
 
-const WEIR_H: &str = include_str!("../../../guest/sdk-c/weir.h");
+/// The headers of modules in C.
+const HEADERS: &[(&str, &str)] = &[
+    ("weir.h", include_str!("../../../guest/sdk-c/weir.h")),
+    ("weir_containers.h", include_str!("../../../guest/sdk-c/weir_containers.h")),
+];
 
 /// The files of the crate `weir-guest`, for modules outside of weir's repository.
 const WEIR_GUEST: &[(&str, &str)] = &[
@@ -107,7 +111,9 @@ pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) ->
     write_if_changed(&generated.join(".gitignore"), "*\n")?;
     match lang {
         ModuleLanguage::C => {
-            write_if_changed(&generated.join("weir.h"), WEIR_H)?;
+            for (name, text) in HEADERS {
+                write_if_changed(&generated.join(name), text)?;
+            }
             write_if_changed(&generated.join("module.h"), &sources::c_header(manifest))
         }
         ModuleLanguage::Rust => {

@@ -1,6 +1,7 @@
 //! The integration tests of `weir-author`, in one program so that the libraries are linked only once.
 
 mod bounded_loops;
+mod examples;
 mod fields;
 mod guide;
 mod in_the_sandbox;
