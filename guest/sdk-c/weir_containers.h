@@ -185,9 +185,9 @@ WEIR_INLINE uint32_t weir_way_of(const uint32_t tags[WEIR_WAYS], const void *fir
  * `struct name_entry` has the fields `key` and `value`. Pointers to entries and values are valid until the next name_add.
  *
  * The map is divided into sets of 8 entries, one cache line of tags for each. If a key's set is full, name_add evicts the set's
- * least recently used entry. This happens before the whole map is full: with capacity/4 keys, about 1 of 6,800 keys has no place,
- * with capacity/2 keys 1 of 120, with as many keys as entries 1 of 7. So choose a capacity of twice to four times the expected
- * number of keys, and report name_evicted() or name_evictions().
+ * least recently used entry, before the whole map is full: of capacity/4 keys, about 1 of 6,800 has no place, of capacity/2 keys
+ * 1 of 120, of `capacity` keys 1 of 7. So choose twice to four times the expected number of keys, and report name_evicted() or
+ * name_evictions(). Maps are not indexed by the top bits of `flow_hash`, so modules that use them need `parallel = "none"`.
  *
  * Loops over entries, in no particular order. `break` and `continue` work as usual.
  *
@@ -521,7 +521,7 @@ enum { WEIR_BLOOM_HASHES = 4 };
  * F. Meunier, "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", AofA 2007), of 64-bit hashes.
  *
  *     struct name                                       all zeros at first; it can be the value of a map
- *     bool name_add(struct name *h, key_type key)       true if the estimate grows
+ *     bool name_add(struct name *h, key_type key)       true if it changes `h`; false for a key that was added before
  *     double name_count(const struct name *h)           the estimate; takes some ns for each of the 2^bits bytes
  *     void name_merge(struct name *to, const struct name *from)    makes `to` the union of both
  *     void name_clear(struct name *h)
