@@ -47,9 +47,11 @@ fn fifty_refused_loops_are_proved_as_they_are_rewritten() {
         assert!(refused.analysis().entries.iter().any(|entry| !entry.unbounded.is_empty()), "{name}");
         let (code, rewriting) = source.split_once("/* REWRITTEN\n").unwrap();
         let rewriting = rewriting.split_once("*/").unwrap().0;
-        let (before, rest) = code.split_once("    // refused\n").unwrap();
-        let (_, after) = rest.split_once("    // end\n").unwrap();
-        let rewritten = admitted(home.path(), &format!("{name}-new"), &format!("{before}{rewriting}{after}"));
+        let lines: Vec<&str> = code.lines().collect();
+        let place = |marker| lines.iter().position(|line| line.trim() == marker).unwrap();
+        let [before, after] = [&lines[..place("// refused")], &lines[place("// end") + 1..]];
+        let changed = [&before.join("\n"), rewriting, &after.join("\n")].join("\n");
+        let rewritten = admitted(home.path(), &format!("{name}-new"), &changed);
         assert_eq!(rewritten.tier(), Tier::Proved, "{name}");
     }
 }
