@@ -105,21 +105,15 @@ fn the_guide_has_advice_for_every_reason_why_a_module_is_not_proved() {
         UnboundedCause::TooLarge => "unbounded: too large",
     };
     let recursion = UnboundedCause::Recursion("NAME".to_owned());
-    for why in [
-        UnboundedCause::NoCounter(CounterProblem::Narrow(8)),
-        UnboundedCause::NoCounter(CounterProblem::Multiplied),
-        UnboundedCause::NoCounter(CounterProblem::StepMayBeZero),
-        UnboundedCause::NoCounter(CounterProblem::StepUnknown),
-        UnboundedCause::NoCounter(CounterProblem::BothMove),
-        UnboundedCause::NoCounter(CounterProblem::EndsByData),
-        UnboundedCause::NoCounter(CounterProblem::Unknown),
+    let others = [
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,
         UnboundedCause::Endless,
         recursion,
         UnboundedCause::Overflow,
         UnboundedCause::TooLarge,
-    ] {
+    ];
+    for why in CounterProblem::ALL.map(UnboundedCause::NoCounter).into_iter().chain(others) {
         let row = row(&why);
         assert!(why.to_string().starts_with(row), "the message is now: {why}");
         assert!(REFERENCE.contains(&format!("| {row} |")), "docs/reference/MODULE.md has no row for {row:?}");

@@ -151,9 +151,7 @@ impl ModuleArg {
     pub fn bytes(&self) -> Result<Vec<u8>, ModuleArgError> {
         let mut bytes = self.file_bytes()?;
         if Bundle::is_bundle(&bytes) {
-            let module = Bundle::module_of(&bytes).map(<[u8]>::to_vec);
-            let path = || PathBuf::from(&self.name);
-            bytes = module.map_err(|error| ModuleArgError::Bundle { path: path(), error })?;
+            bytes = Bundle::module_of(&bytes).map_err(|error| self.no_bundle(error))?.to_vec();
         }
         if bytes.len() > MODULE_BYTES_MAX {
             return Err(ModuleArgError::TooLarge(PathBuf::from(&self.name)));
@@ -167,9 +165,11 @@ impl ModuleArg {
         if !Bundle::is_bundle(&bytes) {
             return Ok(None);
         }
-        let path = || PathBuf::from(&self.name);
-        let bundle = Bundle::parse(&bytes);
-        bundle.map(Some).map_err(|error| ModuleArgError::Bundle { path: path(), error })
+        Bundle::parse(&bytes).map(Some).map_err(|error| self.no_bundle(error))
+    }
+
+    fn no_bundle(&self, error: BundleError) -> ModuleArgError {
+        ModuleArgError::Bundle { path: PathBuf::from(&self.name), error }
     }
 
     /// Reads the bytes of the file for a node, which can be a module or a bundle.

@@ -4,6 +4,7 @@ use crate::CounterProblem;
 use crate::state::AbstractState;
 use crate::trip_count::{InductionVariable, LoopAnalysis};
 use crate::value::{LinearSum, Op, ValueId};
+use std::collections::BTreeSet;
 
 impl LoopAnalysis<'_> {
     /// Finds in the tests on the way to a back edge why no variable counts towards the loop's end. The problem that says most to
@@ -17,18 +18,21 @@ impl LoopAnalysis<'_> {
             let sum = self.values.as_sum(id);
             // A test can use the value for the next iteration, too.
             let is_next = |variable: &InductionVariable| edge.locals.get(variable.local) == Some(&id);
-            variables.iter().find(|variable| sum.coefficient(variable.offset) != 0 || is_next(variable))
+            variables.iter().position(|variable| sum.coefficient(variable.offset) != 0 || is_next(variable))
         };
-        let tests = self.conditions.comparisons_since(edge.conditions, self.entry);
-        let problems = tests.filter_map(|(_, _, a, b)| match (moving(a), moving(b)) {
-            (Some(_), Some(_)) => Some(CounterProblem::BothMove),
-            (Some(variable), None) | (None, Some(variable)) => self.step_problem(variable, edge),
-            (None, None) => {
-                let is_fixed = |id| self.values.is_invariant(id, self.first_in_loop, 4);
-                (!is_fixed(a) || !is_fixed(b)).then_some(CounterProblem::EndsByData)
+        let is_fixed = |id| self.values.is_invariant(id, self.first_in_loop, 4);
+        let (mut problem, mut tested) = (CounterProblem::Unknown, BTreeSet::new());
+        for (_, _, a, b) in self.conditions.comparisons_since(edge.conditions, self.entry) {
+            match (moving(a), moving(b)) {
+                (Some(_), Some(_)) => problem = problem.min(CounterProblem::BothMove),
+                (Some(variable), None) | (None, Some(variable)) => _ = tested.insert(variable),
+                (None, None) if is_fixed(a) && is_fixed(b) => {}
+                (None, None) => problem = problem.min(CounterProblem::EndsByData),
             }
-        });
-        problems.min().unwrap_or_default()
+        }
+        // A step can take long to find, so each variable's is found once, however many tests there are.
+        let of_steps = tested.iter().filter_map(|index| self.step_problem(variables.get(*index)?, edge));
+        of_steps.fold(problem, CounterProblem::min)
     }
 
     /// Returns the reason why a variable that a test uses does not count; `None` if it goes in one direction.

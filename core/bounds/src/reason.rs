@@ -52,6 +52,19 @@ pub enum CounterProblem {
     Unknown,
 }
 
+impl CounterProblem {
+    /// All problems, with one of the numbers of bits.
+    pub const ALL: [Self; 7] = [
+        Self::Narrow(8),
+        Self::Multiplied,
+        Self::StepMayBeZero,
+        Self::StepUnknown,
+        Self::BothMove,
+        Self::EndsByData,
+        Self::Unknown,
+    ];
+}
+
 impl UnboundedCause {
     /// Returns true for a cause of a loop that a bound in the source would remove.
     pub fn is_of_loop(&self) -> bool {

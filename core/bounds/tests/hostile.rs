@@ -96,13 +96,6 @@ fn hostile_modules_get_the_expected_answer() {
 #[test]
 fn every_unbounded_cause_has_a_module() {
     let all = [
-        UnboundedCause::NoCounter(CounterProblem::Narrow(8)),
-        UnboundedCause::NoCounter(CounterProblem::Multiplied),
-        UnboundedCause::NoCounter(CounterProblem::StepMayBeZero),
-        UnboundedCause::NoCounter(CounterProblem::StepUnknown),
-        UnboundedCause::NoCounter(CounterProblem::BothMove),
-        UnboundedCause::NoCounter(CounterProblem::EndsByData),
-        UnboundedCause::NoCounter(CounterProblem::Unknown),
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,
         UnboundedCause::Endless,
@@ -116,7 +109,7 @@ fn every_unbounded_cause_has_a_module() {
             _ => None,
         })
         .collect();
-    for why in all {
+    for why in CounterProblem::ALL.map(UnboundedCause::NoCounter).into_iter().chain(all) {
         let whole = format!("walk (byte ..): {why}");
         assert!(
             provoked.contains(&whole),

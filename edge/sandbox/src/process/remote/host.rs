@@ -50,8 +50,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
 /// The least time for which the process of a module without a meter runs in each slice, so that its call goes on.
 const UNMETERED_MIN: Duration = Duration::from_micros(UNMETERED_MIN_MICROS);
 const UNMETERED_MIN_MICROS: u64 = 30;
-/// Total waiting time in one call of a module without a meter, after which its process is killed. Of the process itself, nothing ends
-/// the call.
+/// Total waiting time in one call of a module without a meter, after which its process is killed. Nothing in the process ends such a
+/// call.
 const UNMETERED_MAX: Duration = Duration::from_secs(2);
 /// Processor time beyond the time of its requests that a process may use in all. A correct process uses some, because a
 /// virtual machine counts time that its host took away as processor time of the interrupted process.
