@@ -117,6 +117,21 @@ impl HostType {
             Self::F64 => ValueType::F64,
         }
     }
+
+    /// Returns the type as weir.h declares it. A name can follow without a space.
+    pub const fn c_type(self) -> &'static str {
+        match self {
+            Self::U32 => "uint32_t ",
+            Self::I32 => "int32_t ",
+            Self::U64 => "uint64_t ",
+            Self::I64 => "int64_t ",
+            Self::F64 => "double ",
+            Self::Bytes => "const void *",
+            Self::Buffer => "void *",
+            Self::Descriptor => "const struct weir_packet *",
+            Self::CryptoRequest => "const struct weir_crypto *",
+        }
+    }
 }
 
 /// A parameter of a host function.

@@ -95,7 +95,7 @@ fn linker_messages(output: &Output, scratch: &Path) -> String {
 }
 
 /// Returns the error of a failed link: the undefined symbols if there are any, otherwise the linker's messages.
-fn link_error(dir: &Path, output: String) -> BuildError {
+pub(crate) fn link_error(dir: &Path, output: String) -> BuildError {
     let mut names: Vec<String> = output
         .lines()
         .filter_map(|line| line.split_once("undefined symbol: "))

@@ -89,6 +89,20 @@ pub enum BuildError {
         /// The linker's messages, unchanged.
         output: String,
     },
+    /// The compiler has no sanitizers for native builds.
+    #[error(
+        "{output}\n{}: this compiler has no sanitizers, in which `weir test` runs a module natively. Install libclang-rt-19-dev (or libclang-rt-dev), or run the tests in the sandbox alone, with --no-native",
+        .clang.escaped()
+    )]
+    NoSanitizers {
+        /// The compiler.
+        clang: PathBuf,
+        /// The linker's messages, unchanged.
+        output: String,
+    },
+    /// The replay of a sandbox's calls in a native build failed for another reason than the module.
+    #[error("the native replay failed: {0}")]
+    Replay(String),
     /// Cargo produced no .wasm file.
     #[error(
         "{}: cargo made no .wasm file; a module is a `[lib]` with `crate-type = [\"cdylib\"]`",

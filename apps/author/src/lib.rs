@@ -19,6 +19,7 @@ mod error;
 mod folder;
 mod inlined_calls;
 mod line_table;
+pub mod native;
 mod new;
 mod pack;
 mod rust;

@@ -6,21 +6,31 @@ use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, Name, NameError};
 use weir_units::Escape as _;
 
-/// The template of a C module: paths and texts of its files. `{{name}}` stands for the module's name.
-const C_TEMPLATE: &[(&str, &str)] = &[
-    ("weir.toml", include_str!("../templates/weir.toml")),
-    ("{{name}}.c", include_str!("../templates/module.c")),
-    ("compile_flags.txt", include_str!("../templates/compile_flags.txt")),
-    ("README.md", include_str!("../templates/README.c.md")),
+/// A file of a template: its path and its bytes.
+type TemplateFile = (&'static str, &'static [u8]);
+
+/// The template of a C module. `{{name}}` in paths and texts stands for the module's name.
+const C_TEMPLATE: [TemplateFile; 4] = [
+    ("weir.toml", include_bytes!("../templates/weir.toml")),
+    ("{{name}}.c", include_bytes!("../templates/module.c")),
+    ("compile_flags.txt", include_bytes!("../templates/compile_flags.txt")),
+    ("README.md", include_bytes!("../templates/README.c.md")),
 ];
 /// The template of a Rust module, in the form of [`C_TEMPLATE`].
-const RUST_TEMPLATE: &[(&str, &str)] = &[
-    ("weir.toml", include_str!("../templates/weir.toml")),
-    ("Cargo.toml", include_str!("../templates/Cargo.toml.in")),
-    ("src/lib.rs", include_str!("../templates/lib.rs")),
-    (".gitignore", "/target/\n"),
-    ("README.md", include_str!("../templates/README.rust.md")),
+const RUST_TEMPLATE: [TemplateFile; 5] = [
+    ("weir.toml", include_bytes!("../templates/weir.toml")),
+    ("Cargo.toml", include_bytes!("../templates/Cargo.toml.in")),
+    ("src/lib.rs", include_bytes!("../templates/lib.rs")),
+    (".gitignore", b"/target/\n"),
+    ("README.md", include_bytes!("../templates/README.rust.md")),
 ];
+/// The files of both templates: a test, which both modules pass.
+const TEST_TEMPLATE: [TemplateFile; 2] = [
+    (CAPTURE, include_bytes!("../templates/tests/capture.pcap")),
+    ("tests/sample/expected.jsonl", include_bytes!("../templates/tests/expected.jsonl")),
+];
+/// The file of the templates that is no text.
+const CAPTURE: &str = "tests/sample/capture.pcap";
 
 /// The reason why [`new`] cannot create a module's folder.
 #[derive(Debug, thiserror::Error)]
@@ -68,10 +78,13 @@ pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<CreatedModule, NewError> 
         Err(error) => return Err(BuildError::file(dir)(error).into()),
     }
     let mut files = Vec::new();
-    for (path, text) in if lang == ModuleLanguage::C { C_TEMPLATE } else { RUST_TEMPLATE } {
+    let template: &[TemplateFile] = if lang == ModuleLanguage::C { &C_TEMPLATE } else { &RUST_TEMPLATE };
+    for (path, bytes) in template.iter().chain(&TEST_TEMPLATE) {
         let fill = |text: &str| text.replace("{{name}}", name.as_str());
+        let text = std::str::from_utf8(bytes).ok().filter(|_| *path != CAPTURE).map(fill);
         let path = PathBuf::from(fill(path));
-        crate::folder::write_atomic(&dir.join(&path), fill(text).as_bytes())?;
+        let bytes = text.as_ref().map_or(*bytes, String::as_bytes);
+        crate::folder::write_atomic(&dir.join(&path), bytes)?;
         files.push(path);
     }
     let toml = dir.join("weir.toml");

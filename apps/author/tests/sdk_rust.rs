@@ -182,17 +182,7 @@ fn block(file: &str, what: &str) -> std::ops::Range<usize> {
 }
 
 fn c_declaration(known: &HostDefinition) -> String {
-    let of = |ty| match ty {
-        HostType::U32 => "uint32_t ",
-        HostType::I32 => "int32_t ",
-        HostType::U64 => "uint64_t ",
-        HostType::I64 => "int64_t ",
-        HostType::F64 => "double ",
-        HostType::Bytes => "const void *",
-        HostType::Buffer => "void *",
-        HostType::Descriptor => "const struct weir_packet *",
-        HostType::CryptoRequest => "const struct weir_crypto *",
-    };
+    let of = HostType::c_type;
     let parameters: Vec<String> =
         known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
     let (name, result) = (known.name, of(known.result));

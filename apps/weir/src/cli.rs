@@ -2,6 +2,7 @@
 
 use crate::cmd::node::args;
 use crate::cmd::policy;
+use crate::cmd::test::args::TestArgs;
 use crate::cmd::trust::args as trust;
 use crate::output::rotation::RotationLimit;
 use crate::output::row_args::RowArgs;
@@ -111,6 +112,8 @@ pub enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+    /// Build a module and run its tests: in the sandbox, and natively with sanitizers
+    Test(TestArgs),
     /// Compile a module from standard input to standard output; weir runs this for each module that is not in the cache
     #[command(hide = true)]
     CompileCranelift,

@@ -17,6 +17,11 @@ pub fn document_text(value: &impl Serialize) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Returns a document on one line, without a line feed.
+pub fn line_text(value: &serde_json::Value) -> String {
+    escaped(&value.to_string())
+}
+
 /// Prints a document on one line.
 pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string(value)?))

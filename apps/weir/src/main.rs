@@ -54,6 +54,8 @@ enum Failure {
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
     #[error(transparent)]
+    Test(#[from] cmd::test::TestError),
+    #[error(transparent)]
     Compile(#[from] weir_sandbox::CompileError),
     #[error(transparent)]
     SandboxProcess(#[from] weir_node::SandboxProcessError),
@@ -73,6 +75,7 @@ impl Failure {
             Self::Run(error) => error.is_usage(),
             Self::Module(error) => error.is_usage(),
             Self::Profile(_) => true,
+            Self::Test(error) => error.is_usage(),
             Self::CompileCommand(error) => error.is_usage(),
             Self::NodeCommand(error) => error.is_usage(),
             _ => false,
@@ -108,6 +111,7 @@ fn holds_secrets(command: &Command) -> bool {
             | Command::Compile(_)
             | Command::New { .. }
             | Command::Build { .. }
+            | Command::Test(_)
             | Command::Man { .. }
             | Command::Completions { .. }
     )
@@ -174,7 +178,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             for file in &created.files {
                 writeln!(out, "  {}", file.escaped())?;
             }
-            writeln!(out, "\nNext: weir build {}", created.dir.escaped())?;
+            writeln!(out, "\nNext: weir build {0} && weir test {0}", created.dir.escaped())?;
         }
         Command::Build { dir } => {
             let built = weir_author::build(&dir, &weir_author::BuildOptions::default())?;
@@ -189,6 +193,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             )?;
             writeln!(out, "built with {}", built.toolchain)?;
         }
+        Command::Test(args) => cmd::test::test(&mut out, &args)?,
         Command::CompileCranelift => {
             drop(out);
             weir_sandbox::compile_child()?;

@@ -18,6 +18,7 @@ mod hostile;
 mod layout;
 mod linking;
 mod live_run;
+mod module_tests;
 mod modules;
 mod offload;
 mod operating;

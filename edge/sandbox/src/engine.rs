@@ -55,6 +55,9 @@ pub struct EngineOptions {
     /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. No effect
     /// together with [`compile_in_child`](Self::compile_in_child), because the compiler child does not apply them.
     pub wasmtime_check: Option<WasmtimeCheck>,
+    /// True if instances note the steps of their calls, for [`Instance::take_trace`](crate::Instance::take_trace). Only code of
+    /// Cranelift is traced.
+    pub traces: bool,
 }
 
 /// wasmtime's own checks for arbitrary modules, for comparison with the checks of weir.
@@ -75,6 +78,7 @@ impl Default for EngineOptions {
             llvm: LlvmUse::Never,
             compiles: true,
             wasmtime_check: None,
+            traces: false,
         }
     }
 }
@@ -201,7 +205,7 @@ impl Runtime {
         }
         let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let mut linker = Linker::new(&wasm);
-        host::define(&mut linker).map_err(failed)?;
+        host::define(&mut linker, options.traces).map_err(failed)?;
         Ok(Self { wasm, linker })
     }
 }

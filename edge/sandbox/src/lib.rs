@@ -50,6 +50,7 @@ pub use run::slice::FuelSlice;
 pub use run::space::Area;
 pub use run::suspend::{Call, CallStep};
 pub use run::table::{TablePublisher, TableVersion};
+pub use run::trace::{TraceStep, TracedCall, TracedEvent, TracedHostCall};
 pub use watchdog::EXIT_STUCK;
 pub use weir_lower::IsolatedAccesses;
 pub use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve as start_processes};

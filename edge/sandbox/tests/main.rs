@@ -24,4 +24,5 @@ mod support;
 mod suspend;
 mod tables;
 mod tiers;
+mod tracing;
 mod watchdog;

@@ -763,10 +763,12 @@ static void clear(struct table *table)
 
 static __attribute__((noinline)) void end_flows(void)
 {
+    struct flow *const all = (struct flow *)flows;
+    struct wide *const all_wide = (struct wide *)wides;
     for (uint32_t begin = 0; begin < FLOW_SETS * FLOW_WAYS; begin += FLOWS_PENDING) {
         for (uint32_t i = 0; i < FLOWS_PENDING; i++)
-            if (flows[0][begin + i].packets != 0)
-                leave_flow(&flows[0][begin + i], &wides[0][begin + i]);
+            if (all[begin + i].packets != 0)
+                leave_flow(&all[begin + i], &all_wide[begin + i]);
         settle();
     }
 }

@@ -6,4 +6,5 @@ pub(crate) mod compile;
 pub(crate) mod node;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod test;
 pub(crate) mod trust;

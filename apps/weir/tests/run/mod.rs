@@ -8,7 +8,7 @@ pub mod packets;
 pub mod process;
 pub mod traces;
 
-pub use process::{run, run_with, weir};
+pub use process::{Ended, run, run_with, weir};
 
 use std::path::{Path, PathBuf};
 

@@ -16,6 +16,7 @@ use crate::run::sandbox_memory::OwnMemory;
 use crate::run::slice::{self, CallCounter, SliceState};
 use crate::run::streams::{self, InstanceStreams};
 use crate::run::table::{TablePublisher, publish};
+use crate::run::trace::{TraceStep, define_traced};
 use sha1::Sha1;
 use sha2::Sha256;
 use std::ops::Range;
@@ -136,6 +137,8 @@ pub(crate) struct HostState {
     pub(crate) held_memory: Option<HeldMemory>,
     /// The size of `held_memory` and of the private memory before the last growth of the memory.
     before_growth: (Bytes, usize),
+    /// The steps of the instance that the host has not taken yet, if the engine traces.
+    pub(crate) trace: Option<Vec<TraceStep>>,
     /// The private memory, if it is no memory of wasmtime. Dropped last, because other fields have addresses in it.
     pub(crate) own_memory: Option<OwnMemory>,
 }
@@ -185,6 +188,7 @@ impl HostState {
             patterns: Vec::new(),
             string_places: Vec::new(),
             lines_logged: 0,
+            trace: None,
             own_memory: None,
         }
     }
@@ -381,8 +385,8 @@ const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// Defines all host functions, including those that only the loader imports.
-pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+/// Defines all host functions, including those that only the loader imports; with tracing, if the engine traces.
+pub(crate) fn define(linker: &mut Linker<HostState>, traces: bool) -> wasmtime::Result<()> {
     linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, HostState>| {
         caller.data_mut().count_exceeded().map_err(wasmtime::Error::from)
     })?;
@@ -390,6 +394,9 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         Box::new(slice::handle_used_up_counter(caller, counter))
     })?;
     streams::define(linker)?;
+    if traces {
+        return define_traced(linker);
+    }
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 

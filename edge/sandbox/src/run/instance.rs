@@ -20,6 +20,7 @@ use crate::run::stop::StopProgress;
 use crate::run::streams::InstanceStreams;
 use crate::run::strikes::StrikeCounter;
 use crate::run::suspend::{Call, SuspendedCall, poll_ready};
+use crate::run::trace::TraceStep;
 use crate::watchdog::{OverrunAction, WatchedSandbox};
 use std::io;
 use std::ops::Range;
@@ -211,6 +212,7 @@ impl Instance {
         let slice = Arc::default();
         let mut host = HostState::new(Arc::clone(&module.admitted));
         host.continues_over_limit = module.checks.refill().is_some();
+        host.trace = engine.options().traces.then(Vec::new);
         host.slice = Arc::clone(&slice);
         host.kept.session_limit.clone_from(&context.kept);
         host.rights.clone_from(&context.writes);
@@ -739,6 +741,12 @@ impl Instance {
             std::mem::replace(&mut host.patches, empty)
         };
         self.host_mut().map(take).unwrap_or_default()
+    }
+
+    /// Takes the steps of the instance since the last call of this function; none if its engine does not
+    /// [trace](crate::EngineOptions::traces).
+    pub fn take_trace(&mut self) -> Vec<TraceStep> {
+        self.host_mut().and_then(|host| host.trace.as_mut()).map(std::mem::take).unwrap_or_default()
     }
 
     /// Takes the log lines since the last call of this function.

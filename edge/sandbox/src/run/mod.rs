@@ -31,3 +31,4 @@ pub(crate) mod streams;
 pub(crate) mod strikes;
 pub(crate) mod suspend;
 pub(crate) mod table;
+pub(crate) mod trace;

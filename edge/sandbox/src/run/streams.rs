@@ -10,6 +10,7 @@ use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{packet_descriptor, read_packet};
 use crate::run::host::HostState;
 use crate::run::space::move_into_space;
+use crate::run::trace::trace_event;
 use std::io;
 use std::ops::Range;
 use std::ptr;
@@ -356,7 +357,10 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         host::MODULE,
         NEXT_EVENT,
         |mut caller: Caller<'_, HostState>, packet: i32, given: i32| {
-            next_event(caller.data_mut(), packet.cast_unsigned(), given).map_err(wasmtime::Error::from)
+            let host = caller.data_mut();
+            let answer = next_event(host, packet.cast_unsigned(), given)?;
+            trace_event(host, packet.cast_unsigned(), given, answer);
+            Ok(answer)
         },
     )?;
     Ok(())

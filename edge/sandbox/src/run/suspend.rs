@@ -16,6 +16,7 @@ use crate::run::instance::{BatchInput, During, Instance, overrun_error};
 use crate::run::native::NativeInstance;
 use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
 use crate::run::streams::InstanceStreams;
+use crate::run::trace::{TraceStep, TracedCall};
 use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -525,10 +526,15 @@ impl Instance {
         let Some(invocation) = wasm.prepare_events(invocation, store, self.native.as_mut()) else {
             return Some(Ok(0));
         };
+        store.data_mut().trace(|host| TraceStep::Call(TracedCall::of(invocation, host)));
         let watch = self.watch.as_ref().map(|watch| watch.begin(phase));
         let (memory, native) = (wasm.memory, self.native.as_mut());
         let result = wasm.call(invocation, || Some(ToCompletion { store, memory, native }));
-        Some(with_overrun(result?, watch.and_then(CallGuard::end)))
+        let result = result.map(|result| with_overrun(result, watch.and_then(CallGuard::end)));
+        if let Some(host) = self.host_mut() {
+            host.trace(|_| TraceStep::End(result.as_ref().and_then(|result| result.as_ref().ok()).copied()));
+        }
+        result
     }
 
     /// Calls a function, and runs it until it returns or the slice is over. Returns `None` if the module lacks the function.

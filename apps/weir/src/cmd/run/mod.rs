@@ -14,7 +14,7 @@ mod perf_map;
 mod shard;
 mod source;
 mod summary;
-mod tables;
+pub(crate) mod tables;
 mod worker_pool;
 
 use crate::calibrated_profile::ProfileFileError;

@@ -2,6 +2,7 @@
 
 use crate::cmd::run::RunError;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use weir_admission::{Admitted, Name, NameError, TableAccess};
 use weir_node::sessions::tables::{TableFileError, read_file};
@@ -69,19 +70,25 @@ pub struct Tables(Vec<(Name, Arc<TableVersion>)>);
 impl Tables {
     /// Parses the options and reads the files.
     pub fn read(options: &[String]) -> Result<Self, TableArgError> {
-        let mut tables: Vec<(Name, Arc<TableVersion>)> = Vec::new();
+        let mut tables = Self::default();
         for text in options {
             let (name, file) = text.split_once('=').ok_or_else(|| TableArgError::Part(text.clone()))?;
             let name =
                 Name::new(name).map_err(|error| TableArgError::Name { option: text.clone(), error })?;
-            if tables.iter().any(|(known, _)| *known == name) {
-                return Err(TableArgError::Twice(name));
-            }
-            let version = TableVersion::new(1, &read_file(file.as_ref())?)
-                .map_err(|source| TableArgError::System { table: name.clone(), source })?;
-            tables.push((name, Arc::new(version)));
+            tables.add(name, file.as_ref())?;
         }
-        Ok(Self(tables))
+        Ok(tables)
+    }
+
+    /// Reads the file of a table.
+    pub fn add(&mut self, name: Name, file: &Path) -> Result<(), TableArgError> {
+        if self.0.iter().any(|(known, _)| *known == name) {
+            return Err(TableArgError::Twice(name));
+        }
+        let version = TableVersion::new(1, &read_file(file)?)
+            .map_err(|source| TableArgError::System { table: name.clone(), source })?;
+        self.0.push((name, Arc::new(version)));
+        Ok(())
     }
 
     /// Checks that at least one module reads each table, and that the table is not longer than its readers declare.

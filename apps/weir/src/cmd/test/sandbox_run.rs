@@ -1,0 +1,310 @@
+//! The run of a test in the sandbox: what the module does, as lines, and the trace of its calls for a native replay.
+
+use crate::cmd::run::tables::Tables;
+use crate::cmd::test::TestError;
+use crate::cmd::test::case::TestCase;
+use serde_json::json;
+use std::path::PathBuf;
+use weir_abi::entry::EntryPoint;
+use weir_abi::host::HostFunction;
+use weir_abi::{DESCRIPTOR_BYTES, code};
+use weir_admission::{Admitted, Name};
+use weir_author::native::{NativeScript, ScriptPacket};
+use weir_datapath::driver::BatchDriver;
+use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
+use weir_rows::{JsonRows, utc};
+use weir_sandbox::{
+    Cache, CompileLimits, During, Engine, EngineOptions, Instance, LoadedModule, LogLine, TraceStep,
+    TracedCall, TracedHostCall,
+};
+use weir_session::{Record, RecordOrder};
+use weir_units::hex;
+
+/// Most bytes of a script, about those of the capture.
+const SCRIPT_BYTES_MAX: usize = 256 << 20;
+
+/// The run of a test in the sandbox.
+#[derive(Debug)]
+pub(super) struct SandboxRun {
+    /// What the module did, a JSON object a line: rows as `weir run --format json` prints them, and the other effects.
+    pub(super) lines: Vec<String>,
+    /// The calls, without packets.
+    pub(super) steps: Vec<TraceStep>,
+    /// The calls as a script for a native replay.
+    pub(super) script: NativeScript,
+    /// Packets of the capture.
+    pub(super) packets: u64,
+}
+
+/// Starts an engine that traces.
+///
+/// # Errors
+/// The engine does not start.
+pub(super) fn tracing_engine() -> Result<Engine, TestError> {
+    let options = EngineOptions {
+        compile_in_child: Some(CompileLimits::default()),
+        traces: true,
+        ..EngineOptions::default()
+    };
+    // Without a cache, each test compiles the module.
+    Engine::new(options, Cache::of_user().ok()).map_err(TestError::Load)
+}
+
+impl SandboxRun {
+    /// Runs a module over the capture of a test.
+    ///
+    /// # Errors
+    /// The capture or a table cannot be read, or the sandbox cannot be prepared.
+    pub(super) fn run(engine: &Engine, program: &LoadedModule, case: &TestCase) -> Result<Self, TestError> {
+        let admitted = program.admitted();
+        let mut tables = Tables::default();
+        for (name, file) in &case.tables {
+            tables.add(name.clone(), file)?;
+        }
+        tables.check([admitted].into_iter())?;
+        let contents = contents_of(admitted, &case.tables)?;
+        let mut capture = Capture::open(CaptureInput::File(case.capture.clone()))?;
+        let instance = Instance::start_with(engine, program, tables.instance_context(admitted))
+            .map_err(TestError::Load)?;
+        let tick = admitted.tick_period().map(|period| period.0);
+        let mut driver = BatchDriver::new(instance, capture.descriptors(), tick)?;
+        let mut recorder = Recorder::new(program, &contents);
+        recorder.take(&mut driver.instance, None);
+        loop {
+            let block = match capture.next_block()? {
+                CaptureNext::Block(block) => block,
+                // No other block is in use.
+                CaptureNext::Full | CaptureNext::End => break,
+            };
+            driver.instance.begin_block();
+            driver.map_block(&block)?;
+            driver.instance.set_first_packet(block.first_packet());
+            for batch in 0..block.batch_count() {
+                driver.run(&block, batch, u64::MAX);
+                recorder.take(&mut driver.instance, Some(&block));
+            }
+            if recorder.script.len() > SCRIPT_BYTES_MAX {
+                return Err(TestError::TooLong(case.capture.clone()));
+            }
+        }
+        while !driver.instance.is_stopped() {
+            driver.instance.begin_block();
+            driver.stop();
+            recorder.take(&mut driver.instance, None);
+        }
+        let Recorder { lines, steps, script, .. } = recorder;
+        let lines = lines.into_iter().map(|line| line.text).collect();
+        Ok(Self { lines, steps, script, packets: capture.totals().packets })
+    }
+}
+
+/// Returns the contents of a module's tables, by their index in the manifest.
+fn contents_of(admitted: &Admitted, tables: &[(Name, PathBuf)]) -> Result<Vec<Option<Vec<u8>>>, TestError> {
+    let content = |name: &Name| {
+        let file = tables.iter().find(|(known, _)| known == name).map(|(_, file)| file);
+        file.map(|file| std::fs::read(file).map_err(TestError::file(file))).transpose()
+    };
+    admitted.manifest().tables.iter().map(|table| content(&table.name)).collect()
+}
+
+/// A line, with the packet that it belongs to.
+struct Line {
+    text: String,
+    /// The number of the packet in the capture, from 1.
+    packet: Option<u64>,
+    /// True if the line stays when the module loses the packet.
+    stays: bool,
+}
+
+/// Makes lines and the script of the steps of an instance.
+struct Recorder<'a> {
+    program: &'a LoadedModule,
+    rows: Vec<JsonRows>,
+    lines: Vec<Line>,
+    steps: Vec<TraceStep>,
+    script: NativeScript,
+    /// The present call, and the number of lines before it.
+    call: Option<TracedCall>,
+    lines_before: usize,
+    /// The number of incidents that have a line.
+    incidents: usize,
+    /// Packets of the block, for lines, or none.
+    packet_buffer: Vec<u8>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(program: &'a LoadedModule, tables: &[Option<Vec<u8>>]) -> Self {
+        let manifest = program.admitted().manifest();
+        let rows = manifest.streams.iter().map(|stream| JsonRows::new(manifest.name.as_str(), stream, utc));
+        Self {
+            program,
+            rows: rows.collect(),
+            lines: Vec::new(),
+            steps: Vec::new(),
+            script: NativeScript::new(program.admitted(), tables),
+            call: None,
+            lines_before: 0,
+            incidents: 0,
+            packet_buffer: Vec::new(),
+        }
+    }
+
+    /// Takes the steps of an instance since the last time. `block` has the packets of its batches.
+    fn take(&mut self, instance: &mut Instance, block: Option<&Block>) {
+        let mut log = instance.take_log().into_iter();
+        for step in instance.take_trace() {
+            match &step {
+                TraceStep::Call(call) => self.begin_call(call, block),
+                TraceStep::HostCall(call) => {
+                    self.script.answer(call.function, call.result, &call.output);
+                    let packet = self.packet_of(call, block);
+                    if let Some(text) = self.effect(call, packet, &mut log) {
+                        self.lines.push(Line { text, packet, stays: call.function == HostFunction::Log });
+                    }
+                }
+                TraceStep::StreamEvent(event) => {
+                    self.script.stream_event(event.packet, event.reply, &event.event, &event.bytes);
+                }
+                TraceStep::End(result) => self.end_call(*result, instance, block),
+            }
+            let step = match step {
+                // The descriptors are in the script.
+                TraceStep::Call(call) => TraceStep::Call(TracedCall { descriptors: Vec::new(), ..call }),
+                step => step,
+            };
+            self.steps.push(step);
+        }
+        // The lines themselves have all that these have.
+        instance.take_records(weir_session::Records::default());
+        instance.take_frames(weir_session::Records::default());
+        instance.take_patches();
+    }
+
+    fn begin_call(&mut self, call: &TracedCall, block: Option<&Block>) {
+        (self.call, self.lines_before) = (Some(call.clone()), self.lines.len());
+        let (EntryPoint::Packet, Some(block)) = (call.entry, block) else {
+            return self.script.call(call.entry, call.arguments, &[], &[]);
+        };
+        let mask = call.arguments[1];
+        let indices: Vec<u32> = (0..u64::BITS).filter(|index| mask >> index & 1 == 1).collect();
+        let copies: Vec<Vec<u8>> = indices
+            .iter()
+            .map(|index| {
+                block.copy_packet((call.first + index) as usize, &mut self.packet_buffer);
+                std::mem::take(&mut self.packet_buffer)
+            })
+            .collect();
+        let packets: Vec<ScriptPacket<'_>> = indices
+            .iter()
+            .zip(&copies)
+            .map(|(index, bytes)| ScriptPacket {
+                index: *index,
+                number: block.first_packet() + u64::from(call.first + index) + 1,
+                bytes,
+            })
+            .collect();
+        self.script.call(call.entry, call.arguments, &call.descriptors, &packets);
+    }
+
+    /// Returns the number of the packet for which the module makes a call of a host function.
+    fn packet_of(&self, host_call: &TracedHostCall, block: Option<&Block>) -> Option<u64> {
+        let (call, block) = (self.call.as_ref()?, block?);
+        if call.entry != EntryPoint::Packet {
+            return None;
+        }
+        let definition = host_call.function.definition();
+        let index = if host_call.function == HostFunction::Patch {
+            let distance = host_call.arguments[0].wrapping_sub(call.arguments[0]);
+            distance / DESCRIPTOR_BYTES as u64
+        } else if definition.gets_packet_mask {
+            let rest = host_call.arguments.get(definition.parameters.len())?;
+            rest.trailing_zeros().into()
+        } else {
+            // The line belongs to the packet of the line before.
+            return self.lines.get(self.lines_before..)?.last()?.packet;
+        };
+        (index < 64).then(|| block.first_packet() + u64::from(call.first) + index + 1)
+    }
+
+    /// Returns the line of an effect; `None` for a call without one.
+    fn effect(
+        &self,
+        call: &TracedHostCall,
+        packet: Option<u64>,
+        log: &mut impl Iterator<Item = LogLine>,
+    ) -> Option<String> {
+        let is_done = call
+            .result
+            .is_some_and(|result| result & u64::from(u32::MAX) == u64::from(code::OK.cast_unsigned()));
+        if !is_done {
+            return None;
+        }
+        let manifest = self.program.admitted().manifest();
+        let [first, second, ..] = call.arguments;
+        let index = usize::try_from(first).unwrap_or(usize::MAX);
+        let value = match call.function {
+            HostFunction::Emit => {
+                let stream = u16::try_from(first).ok()?;
+                let record =
+                    Record { order: RecordOrder::tick(0), stream, row: &call.input, tail: &call.tail };
+                let mut text = Vec::new();
+                self.rows.get(index)?.push(&mut text, &record);
+                return Some(String::from_utf8_lossy(&text).trim_end().to_owned());
+            }
+            HostFunction::Patch => json!({ "patch": packet, "offset": second, "bytes": hex(&call.input) }),
+            HostFunction::Send => {
+                json!({ "send": manifest.outputs.get(index)?.name.as_str(), "frame": hex(&call.input) })
+            }
+            HostFunction::Publish => {
+                json!({ "publish": manifest.tables.get(index)?.name.as_str(), "bytes": hex(&call.input) })
+            }
+            HostFunction::Log => {
+                let line = log.next()?;
+                let level = ["error", "warning", "info"].get(usize::from(line.level)).unwrap_or(&"info");
+                json!({ "log": level, "text": line.text })
+            }
+            _ => return None,
+        };
+        Some(crate::json::line_text(&value))
+    }
+
+    fn end_call(&mut self, result: Option<i64>, instance: &Instance, block: Option<&Block>) {
+        self.script.end_call(result.is_some());
+        let Some(call) = self.call.take() else { return };
+        let number = |index: u32| block.map(|block| block.first_packet() + u64::from(index) + 1);
+        match result {
+            Some(drops) if call.entry == EntryPoint::Packet => {
+                for index in (0..u64::BITS).filter(|index| drops >> index & 1 == 1) {
+                    let packet = number(call.first + index);
+                    let text = crate::json::line_text(&json!({ "drop": packet }));
+                    self.lines.push(Line { text, packet, stays: true });
+                }
+                if let Some(lines) = self.lines.get_mut(self.lines_before..) {
+                    lines.sort_by_key(|line| line.packet);
+                }
+            }
+            Some(_) => {}
+            None => {
+                let incident = instance.incidents().get(self.incidents);
+                self.incidents += 1;
+                let packet = match incident.map(|incident| incident.during) {
+                    Some(During::Packet(index)) => number(index),
+                    _ => None,
+                };
+                let before = self.lines_before;
+                let mut index = 0;
+                self.lines.retain(|line| {
+                    index += 1;
+                    index <= before || line.stays || line.packet != packet
+                });
+                // The instance describes the first faults only.
+                let fault =
+                    incident.map_or("a further fault".to_owned(), |incident| incident.fault.to_string());
+                let line = incident.and_then(|incident| self.program.source_line(&incident.fault));
+                let line = line.map(|line| format!("{}:{}", line.file, line.line));
+                let text = crate::json::line_text(&json!({ "fault": fault, "packet": packet, "line": line }));
+                self.lines.push(Line { text, packet, stays: true });
+            }
+        }
+    }
+}

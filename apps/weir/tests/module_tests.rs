@@ -1,0 +1,236 @@
+//! `weir test`: tests of modules, in the sandbox and in native builds with sanitizers.
+
+use crate::run::{Ended, root, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SAMPLE: &str = "lab/sample/sample.pcap";
+
+/// Returns true if the native builds of `weir test` can be made; else says what is missing.
+fn has_sanitizers() -> bool {
+    let has_clang = Path::new("/usr/lib/llvm-19/bin/clang").exists();
+    let runtime = Path::new("/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a");
+    if !has_clang || !runtime.exists() {
+        println!("SKIPPED: clang 19 with its sanitizers is not installed (clang-19 libclang-rt-19-dev)");
+        return false;
+    }
+    true
+}
+
+/// Writes a module that emits numbers, and returns its folder.
+fn module(home: &Path, name: &str, source: &str) -> PathBuf {
+    let dir = home.join(name);
+    fs::create_dir_all(&dir).unwrap();
+    let manifest = format!(
+        "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nkind = 'filter'\n\
+         [[stream]]\nname = 'numbers'\nfield = [{{ name = 'n', type = 'u64' }}]\n"
+    );
+    fs::write(dir.join("weir.toml"), manifest).unwrap();
+    let source = format!("#include \"weir.h\"\n#include \"module.h\"\n{source}");
+    fs::write(dir.join(format!("{name}.c")), source).unwrap();
+    dir
+}
+
+/// The first packets of the sample, in a capture of their own.
+fn short_capture(home: &Path) -> PathBuf {
+    let capture = home.join("short.pcap");
+    if !capture.exists() {
+        let (to, sample) = (capture.to_str().unwrap(), root().join(SAMPLE));
+        run(["run", "-r", sample.to_str().unwrap(), "-c", "100", "-m", "rtt", "-w", to]).succeeds();
+    }
+    capture
+}
+
+/// Adds a test of the short capture to a module, and returns the result.
+fn add_test(home: &Path, dir: &Path) -> Ended {
+    let capture = short_capture(home);
+    run(["test", dir.to_str().unwrap(), "--add", "short", "-r", capture.to_str().unwrap()])
+}
+
+const EMIT: &str = "static void put(uint64_t n) { const struct numbers_row row = { .n = n }; emit_numbers(&row); }\n\
+     WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n";
+
+#[test]
+fn a_new_module_passes_its_test_and_a_changed_one_fails_it_with_the_difference() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("first");
+    let path = dir.to_str().unwrap();
+    run(["new", path]).succeeds();
+    let printed = run(["test", path]).succeeds().text().to_owned();
+    assert!(printed.contains("first 0.1.0: in the sandbox, and natively with sanitizers"), "{printed}");
+    assert!(printed.contains("sample       40 packets        3 lines  ok"), "{printed}");
+    assert!(printed.contains("coverage  first.c: 27 of 27 lines (100 %)"), "{printed}");
+
+    let source = fs::read_to_string(dir.join("first.c")).unwrap();
+    fs::write(dir.join("first.c"), source.replace(".packets++", ".packets += 2")).unwrap();
+    let failed = run(["test", path]);
+    let printed = failed.fails(1, &["1 of 1 tests failed", "weir test --update"]).text().to_owned();
+    assert!(printed.contains("FAILED") && printed.contains("^ packets: 6 → 12"), "{printed}");
+    let json = run(["test", path, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(json.fails(1, &["1 of 1"]).text()).unwrap();
+    assert_eq!((&json["failed"], &json["tests"][0]["name"]), (&1.into(), &"sample".into()));
+
+    run(["test", path, "--update"]).succeeds();
+    run(["test", path, "sample"]).succeeds();
+    run(["test", path, "other"]).fails(2, &["no test `other`", "sample"]);
+    fs::remove_dir_all(dir.join("tests")).unwrap();
+    run(["test", path]).fails(2, &["there are no tests", "--add NAME -r CAPTURE"]);
+    let report = home.path().join("html");
+    add_test(home.path(), &dir).succeeds();
+    run(["test", path, "--coverage", report.to_str().unwrap()]).succeeds();
+    assert!(fs::read_to_string(report.join("index.html")).unwrap().contains("first.c"));
+}
+
+#[test]
+fn all_examples_pass_their_tests_in_the_sandbox_and_natively() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // The tests name the sample by its place in the repository.
+    std::os::unix::fs::symlink(root().join("lab"), home.path().join("lab")).unwrap();
+    let mut examples = 0;
+    for entry in fs::read_dir(root().join("guest/examples")).unwrap() {
+        let from = entry.unwrap().path();
+        let name = from.file_name().unwrap().to_str().unwrap().to_owned();
+        if !from.join(format!("{name}.c")).exists() {
+            continue;
+        }
+        examples += 1;
+        let to = home.path().join("guest/examples").join(&name);
+        fs::create_dir_all(&to).unwrap();
+        for file in ["weir.toml".to_owned(), format!("{name}.c")] {
+            fs::copy(from.join(&file), to.join(&file)).unwrap();
+        }
+        std::os::unix::fs::symlink(from.join("tests"), to.join("tests")).unwrap();
+        let printed = run(["test", to.to_str().unwrap()]).succeeds().text().to_owned();
+        assert!(printed.lines().any(|line| line.ends_with(" ok")), "{name}: {printed}");
+        let expected = fs::read_dir(from.join("tests")).unwrap().map(|test| {
+            fs::read_to_string(test.unwrap().path().join("expected.jsonl")).unwrap().lines().count()
+        });
+        assert_ne!(expected.sum::<usize>(), 0, "{name} expects nothing");
+    }
+    assert!(examples >= 14);
+}
+
+#[test]
+fn undefined_behaviour_is_found_with_its_line() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // The last two are the line after the include lines and `EMIT`, and a part of the report.
+    let cases: [(&str, &str, &str); 5] = [
+        (
+            "behind-the-packet",
+            "{\n    put(weir_at(p->data)[p->cap_len]);\n    return 0;\n}",
+            "bytes behind the captured ones",
+        ),
+        (
+            "earlier-packet",
+            "{\n    static const uint8_t *last; const uint8_t *now = weir_at(p->data); last = last ? last : now; put(last[0]);\n    \
+             return 0;\n}",
+            "a packet of an earlier call, which it has not kept",
+        ),
+        (
+            "array",
+            "{\n    static uint64_t sizes[64]; put(sizes[p->wire_len]++);\n    return 0;\n}",
+            "out of bounds",
+        ),
+        (
+            "overflow",
+            "{\n    static int32_t sum = 2147483600; sum += (int32_t)p->wire_len; put((uint64_t)(uint32_t)sum);\n    return 0;\n}",
+            "signed integer overflow",
+        ),
+        ("division", "{\n    put(100 / (p->wire_len - p->wire_len));\n    return 0;\n}", "division by zero"),
+    ];
+    for (name, body, report) in cases {
+        let dir = module(home.path(), name, &format!("{EMIT}{body}"));
+        let finished = add_test(home.path(), &dir);
+        let printed = finished.fails(1, &["1 of 1 tests failed"]).text().to_owned();
+        assert!(printed.contains(report), "{name}: {printed}");
+        // Sources are printed with lines from 1: two of `#include`, two of `EMIT`, and the brace.
+        assert!(printed.contains(&format!("{name}.c:6")), "{name}: {printed}");
+        let packet = if name == "earlier-packet" { "packet 2: a fault" } else { "packet 1: a fault" };
+        assert!(printed.contains(packet) || name == "array" || name == "overflow", "{name}: {printed}");
+        run(["test", dir.to_str().unwrap(), "--no-native"]).succeeds();
+    }
+}
+
+#[test]
+fn a_module_that_does_something_else_natively_fails_with_both_rows() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let other_row = module(
+        home.path(),
+        "width",
+        &format!("{EMIT}{{\n    put(sizeof(long) + p->wire_len);\n    return 0;\n}}"),
+    );
+    let printed = add_test(home.path(), &other_row).fails(1, &[]).text().to_owned();
+    assert!(printed.contains("packet 1: another row:") && printed.contains("in the sandbox"), "{printed}");
+    let other_call = module(
+        home.path(),
+        "calls",
+        &format!("{EMIT}{{\n    if (sizeof(long) == 4)\n        put(p->wire_len);\n    return 0;\n}}"),
+    );
+    let printed = add_test(home.path(), &other_call).fails(1, &[]).text().to_owned();
+    assert!(
+        printed.contains("natively the module returns, where in the sandbox it calls `emit`"),
+        "{printed}"
+    );
+    let other_verdict = module(
+        home.path(),
+        "drops",
+        &format!("{EMIT}{{\n    (void)put, (void)p;\n    return sizeof(long) == 4;\n}}"),
+    );
+    let printed = add_test(home.path(), &other_verdict).fails(1, &[]).text().to_owned();
+    assert!(printed.contains("of a batch are dropped, in the sandbox 0xffffffffffffffff"), "{printed}");
+    let endless = module(
+        home.path(),
+        "endless",
+        &format!(
+            "{EMIT}{{\n    for (volatile uint32_t i = 0; sizeof(long) == 8 || i < 5; i++)\n        ;\n    put(p->wire_len);\n    return 0;\n}}"
+        ),
+    );
+    let (capture, path) = (short_capture(home.path()), endless.to_str().unwrap());
+    let finished = run(["test", path, "--add", "short", "-r", capture.to_str().unwrap(), "--limit", "1s"]);
+    let printed = finished.fails(1, &[]).text().to_owned();
+    assert!(printed.contains("packet 1: not done after 1 s"), "{printed}");
+}
+
+#[test]
+fn effects_of_a_filter_are_lines_and_lost_packets_have_none() {
+    let home = tempfile::tempdir().unwrap();
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let source = format!(
+        "{EMIT}{{\n    if (p->number == 3)\n        WEIR_LOG(WEIR_WARNING, \"third\");\n    put(p->number);\n    \
+         if (p->number == 4)\n        __builtin_trap();\n    if (weir_is_ip(p) && p->ip_version_marker)\n        return WEIR_DROP;\n    return WEIR_PASS;\n}}"
+    );
+    let source = source.replace("weir_is_ip(p) && p->ip_version_marker", "p->number == 5");
+    let dir = module(home.path(), "effects", &source);
+    let capture = short_capture(home.path());
+    run(["test", dir.to_str().unwrap(), "--no-native", "--add", "short", "-r", capture.to_str().unwrap()])
+        .succeeds();
+    let text = fs::read_to_string(dir.join("tests/short/expected.jsonl")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // Packet 5 of the capture has the number 4.
+    let row = |n: u32| format!("{{\"module\":\"effects\",\"stream\":\"numbers\",\"n\":{n}}}");
+    assert_eq!(lines[..4], [row(0), row(1), row(2), "{\"log\":\"warning\",\"text\":\"third\"}".to_owned()]);
+    assert_eq!(lines[4], row(3));
+    assert!(
+        lines[5].contains("\"fault\":\"`unreachable`") && lines[5].contains("\"packet\":5"),
+        "{}",
+        lines[5]
+    );
+    assert!(lines[5].contains("effects.c:"), "{}", lines[5]);
+    assert_eq!(lines[6..9], [row(5), "{\"drop\":6}".to_owned(), row(6)]);
+    assert_eq!(lines.len(), 100 - 1 + 3);
+}
