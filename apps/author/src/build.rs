@@ -133,7 +133,7 @@ pub fn c_header(dir: &Path) -> Result<String, BuildError> {
 }
 
 /// Returns warnings about a valid manifest that does not match the module's exports.
-fn mismatch_warnings(manifest: &Manifest, facts: &ModuleInfo) -> String {
+pub(crate) fn mismatch_warnings(manifest: &Manifest, facts: &ModuleInfo) -> String {
     match (manifest.tick, facts.entries.has(EntryPoint::Tick)) {
         (Some(_), false) => {
             "weir.toml: warning: there is a `tick`, but the module exports no weir_tick\n".to_owned()

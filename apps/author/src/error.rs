@@ -117,6 +117,14 @@ pub enum BuildError {
         /// The reason of the refusal.
         error: Box<ModuleRefusal>,
     },
+    /// A WebAssembly file is no module for weir.
+    #[error("{}: {error}", .wasm.escaped())]
+    NotPacked {
+        /// The file.
+        wasm: PathBuf,
+        /// The reason.
+        error: Box<ModuleRefusal>,
+    },
     /// A program exists, but cannot be run.
     #[error("cannot run {}: {source}", .program.escaped())]
     Run {

@@ -72,19 +72,17 @@ impl ModuleFolder {
     pub(crate) fn open(dir: &Path) -> Result<Self, BuildError> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let path = dir.join("weir.toml");
-        let manifest_bytes = match read_regular(&path) {
-            Err(error)
+        let (manifest, manifest_bytes) = match read_manifest(&path) {
+            Err(BuildError::File { source, .. })
                 if matches!(
-                    error.kind(),
+                    source.kind(),
                     std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
                 ) =>
             {
                 return Err(BuildError::NoManifest(dir.to_owned()));
             }
-            other => other.map_err(BuildError::file(&path))?,
+            other => other?,
         };
-        let manifest = Manifest::parse(&manifest_bytes)
-            .map_err(|error| BuildError::Manifest { path, error: Box::new(error) })?;
         let source = find_sources(dir)?;
         Ok(Self { dir: dir.to_owned(), manifest, manifest_bytes, source })
     }
@@ -125,8 +123,17 @@ pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) ->
     }
 }
 
+/// Reads a manifest: the manifest, and the bytes of its file.
+pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, Vec<u8>), BuildError> {
+    let bytes = read_regular(path).map_err(BuildError::file(path))?;
+    match Manifest::parse(&bytes) {
+        Ok(manifest) => Ok((manifest, bytes)),
+        Err(error) => Err(BuildError::Manifest { path: path.to_owned(), error: Box::new(error) }),
+    }
+}
+
 /// Reads a regular file. Special files are rejected, because opening a FIFO would wait for its writer.
-fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
     }

@@ -1,5 +1,6 @@
-//! The work of `weir new` and `weir build`: [`new`] creates a folder with a working module, and [`build`] builds the
-//! module's .wasm file.
+//! The work of `weir new`, `weir build`, `weir pack` and the native part of `weir test`: [`new`] creates a folder with a
+//! working module, [`build`] builds the module's .wasm file, [`pack_file`] makes a module of a file of another compiler, and
+//! [`native`] builds modules natively.
 //!
 //! ```no_run
 //! use weir_author::{BuildOptions, ModuleLanguage, build, new};
@@ -29,4 +30,5 @@ pub use build::{BuildOptions, BuiltModule, OptLevel, build, c_header, generate_i
 pub use error::BuildError;
 pub use folder::ModuleLanguage;
 pub use new::{CreatedModule, NewError, new};
+pub use pack::pack_file;
 pub use tools::Tools;

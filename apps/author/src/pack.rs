@@ -1,10 +1,62 @@
-//! Makes the linker's output a module for weir, by adding its manifest and line table.
+//! Makes the linker's output a module for weir, by adding its manifest and line table; `weir pack` for modules that other
+//! compilers made.
 
+use crate::BuildError;
+use crate::build::{BuiltModule, mismatch_warnings};
+use crate::folder::{read_manifest, read_regular, write_atomic};
 use crate::line_table;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wasm_encoder::RawSection;
 use wasmparser::{Parser, Payload};
 use weir_abi::MANIFEST_SECTION;
+use weir_admission::{MODULE_BYTES_MAX, ModuleRefusal, manifest_of};
+use weir_units::Bytes;
+
+/// Makes a module for weir of a WebAssembly file of any compiler and of a manifest, and writes it to `output`; with `None`, to
+/// NAME.wasm beside the manifest. A manifest that the file has already is replaced.
+///
+/// # Errors
+/// See [`BuildError`]. A module that `weir run` would refuse is an error, too, and is not written.
+pub fn pack_file(wasm: &Path, manifest: &Path, output: Option<&Path>) -> Result<BuiltModule, BuildError> {
+    let linked = read_regular(wasm).map_err(BuildError::file(wasm))?;
+    let (described, manifest_bytes) = read_manifest(manifest)?;
+    let folder = manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let refused = |error| BuildError::NotPacked { wasm: wasm.to_owned(), error: Box::new(error) };
+    if linked.len() > MODULE_BYTES_MAX {
+        let error = std::io::Error::other(format!(
+            "larger than {}, the most for a module",
+            Bytes(MODULE_BYTES_MAX as u64)
+        ));
+        return Err(BuildError::file(wasm)(error));
+    }
+    let module = pack(&linked, &manifest_bytes, folder).map_err(|error| {
+        refused(ModuleRefusal::Invalid { offset: error.offset(), reason: error.message().to_owned() })
+    })?;
+    let (manifest, facts) = manifest_of(&module).map_err(refused)?;
+    let path = output
+        .map_or_else(|| folder.join(described.name.as_str()).with_added_extension("wasm"), PathBuf::from);
+    write_atomic(&path, &module)?;
+    let messages = mismatch_warnings(&manifest, &facts);
+    let toolchain = producers(&linked);
+    Ok(BuiltModule { path, manifest, size: Bytes(module.len() as u64), messages, toolchain })
+}
+
+/// Returns the compilers that a module's section `producers` names, separated by commas; nothing without the section.
+fn producers(linked: &[u8]) -> String {
+    let sections = Parser::new(0).parse_all(linked).filter_map(|payload| match payload {
+        Ok(Payload::CustomSection(section)) => Some(section),
+        _ => None,
+    });
+    let mut names: Vec<String> = Vec::new();
+    for section in sections {
+        let wasmparser::KnownCustom::Producers(fields) = section.as_known() else { continue };
+        let fields = fields.into_iter().flatten().filter(|field| field.name == "processed-by");
+        for value in fields.flat_map(|field| field.values).flatten() {
+            names.push(format!("{} {}", value.name, value.version));
+        }
+    }
+    names.join(", ")
+}
 
 /// Adds the manifest and a line table to a linked module, as custom sections. Removes all custom sections of the linker but
 /// `name`: they depend on the compiler and the machine, so that two builds of one source would differ.

@@ -6,6 +6,7 @@ mod fields;
 mod guide;
 mod in_the_sandbox;
 mod new_and_build;
+mod packing;
 mod refused_loops;
 mod sdk_rust;
 mod soundness;

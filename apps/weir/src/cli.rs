@@ -112,6 +112,18 @@ pub enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+    /// Make a module of a WebAssembly file of any compiler and of a manifest
+    Pack {
+        /// The file that the compiler made
+        #[arg(value_name = "FILE.wasm")]
+        wasm: PathBuf,
+        /// The manifest
+        #[arg(value_name = "weir.toml")]
+        manifest: PathBuf,
+        /// The module to write [default: NAME.wasm beside the manifest, with the name in it]
+        #[arg(short = 'o', long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Build a module and run its tests: in the sandbox, and natively with sanitizers
     Test(TestArgs),
     /// Compile a module from standard input to standard output; weir runs this for each module that is not in the cache

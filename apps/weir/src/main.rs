@@ -112,9 +112,18 @@ fn holds_secrets(command: &Command) -> bool {
             | Command::New { .. }
             | Command::Build { .. }
             | Command::Test(_)
+            | Command::Pack { .. }
             | Command::Man { .. }
             | Command::Completions { .. }
     )
+}
+
+/// Prints a module that was built or packed, and the warnings about it.
+fn print_module(out: &mut impl Write, built: &weir_author::BuiltModule) -> std::io::Result<()> {
+    write!(std::io::stderr(), "{}", escaped_lines(&built.messages))?;
+    let weir_author::BuiltModule { path, manifest, size, toolchain, .. } = built;
+    writeln!(out, "{}: {} {}, {size}", path.escaped(), manifest.name, manifest.version)?;
+    if toolchain.is_empty() { Ok(()) } else { writeln!(out, "built with {}", toolchain.escaped()) }
 }
 
 /// Carries out a command.
@@ -181,17 +190,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             writeln!(out, "\nNext: weir build {0} && weir test {0}", created.dir.escaped())?;
         }
         Command::Build { dir } => {
-            let built = weir_author::build(&dir, &weir_author::BuildOptions::default())?;
-            write!(std::io::stderr(), "{}", escaped_lines(&built.messages))?;
-            writeln!(
-                out,
-                "{}: {} {}, {}",
-                built.path.escaped(),
-                built.manifest.name,
-                built.manifest.version,
-                built.size
-            )?;
-            writeln!(out, "built with {}", built.toolchain)?;
+            print_module(&mut out, &weir_author::build(&dir, &weir_author::BuildOptions::default())?)?;
+        }
+        Command::Pack { wasm, manifest, output } => {
+            print_module(&mut out, &weir_author::pack_file(&wasm, &manifest, output.as_deref())?)?;
         }
         Command::Test(args) => cmd::test::test(&mut out, &args)?,
         Command::CompileCranelift => {
