@@ -2,6 +2,7 @@
 //! and editors find them.
 
 use crate::BuildError;
+use crate::schema;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, sources};
@@ -107,6 +108,7 @@ impl ModuleFolder {
 pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) -> Result<(), BuildError> {
     let generated = dir.join(GENERATED);
     write_if_changed(&generated.join(".gitignore"), "*\n")?;
+    write_if_changed(&generated.join(schema::FILE), &schema::manifest_schema())?;
     match lang {
         ModuleLanguage::C => {
             for (name, text) in HEADERS {

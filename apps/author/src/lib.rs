@@ -24,6 +24,7 @@ pub mod native;
 mod new;
 mod pack;
 mod rust;
+mod schema;
 mod tools;
 
 pub use build::{BuildOptions, BuiltModule, OptLevel, build, c_header, generate_includes};
@@ -31,4 +32,5 @@ pub use error::BuildError;
 pub use folder::ModuleLanguage;
 pub use new::{CreatedModule, NewError, new};
 pub use pack::pack_file;
+pub use schema::manifest_schema;
 pub use tools::Tools;

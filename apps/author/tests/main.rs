@@ -8,6 +8,7 @@ mod in_the_sandbox;
 mod new_and_build;
 mod packing;
 mod refused_loops;
+mod schema;
 mod sdk_rust;
 mod soundness;
 mod tables;

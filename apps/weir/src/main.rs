@@ -52,7 +52,7 @@ enum Failure {
     #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
-    Build(#[from] weir_author::BuildError),
+    Make(#[from] cmd::build::MakeError),
     #[error(transparent)]
     Test(#[from] cmd::test::TestError),
     #[error(transparent)]
@@ -118,14 +118,6 @@ fn holds_secrets(command: &Command) -> bool {
     )
 }
 
-/// Prints a module that was built or packed, and the warnings about it.
-fn print_module(out: &mut impl Write, built: &weir_author::BuiltModule) -> std::io::Result<()> {
-    write!(std::io::stderr(), "{}", escaped_lines(&built.messages))?;
-    let weir_author::BuiltModule { path, manifest, size, toolchain, .. } = built;
-    writeln!(out, "{}: {} {}, {size}", path.escaped(), manifest.name, manifest.version)?;
-    if toolchain.is_empty() { Ok(()) } else { writeln!(out, "built with {}", toolchain.escaped()) }
-}
-
 /// Carries out a command.
 fn dispatch(command: Command) -> Result<(), Failure> {
     if holds_secrets(&command) {
@@ -189,11 +181,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             }
             writeln!(out, "\nNext: weir build {0} && weir test {0}", created.dir.escaped())?;
         }
-        Command::Build { dir } => {
-            print_module(&mut out, &weir_author::build(&dir, &weir_author::BuildOptions::default())?)?;
-        }
+        Command::Build { dir } => cmd::build::build(&mut out, &dir)?,
         Command::Pack { wasm, manifest, output } => {
-            print_module(&mut out, &weir_author::pack_file(&wasm, &manifest, output.as_deref())?)?;
+            cmd::build::pack(&mut out, &wasm, &manifest, output.as_deref())?;
         }
         Command::Test(args) => cmd::test::test(&mut out, &args)?,
         Command::CompileCranelift => {

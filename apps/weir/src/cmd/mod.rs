@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub(crate) mod build;
 pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compile;

@@ -10,6 +10,7 @@ mod native_run;
 mod sandbox_run;
 
 use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
+use crate::cmd::build;
 use crate::cmd::run::tables::TableArgError;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use args::TestArgs;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_admission::{CalibratedProfile, NameError};
 use weir_author::native::{Coverage, NativeBuild};
-use weir_author::{BuildError, BuildOptions, BuiltModule};
+use weir_author::{BuildError, BuiltModule};
 use weir_datapath::driver::BatchError;
 use weir_netio::{CaptureReadError, OpenError};
 use weir_sandbox::{Engine, LoadError};
@@ -200,11 +201,11 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
     }
     let cases = TestCase::find(&args.dir, &names)?;
     let color = io::stderr().is_terminal();
-    let built = weir_author::build(&args.dir, &BuildOptions { color, ..BuildOptions::default() })?;
+    let built = weir_author::build(&args.dir, &build::options(color))?;
     write!(io::stderr(), "{}", escaped_lines(&built.messages))?;
     let native = match args.no_native {
         true => None,
-        false => NativeBuild::new(&args.dir, &BuildOptions::default().tools, color)?,
+        false => NativeBuild::new(&args.dir, &build::options(color).tools, color)?,
     };
     if let Some(native) = &native {
         write!(io::stderr(), "{}", escaped_lines(&native.messages))?;
