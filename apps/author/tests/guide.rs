@@ -104,7 +104,7 @@ fn the_guide_has_advice_for_every_reason_why_a_module_is_not_proved() {
         }
         UnboundedCause::TooLarge => "unbounded: too large",
     };
-    let recursion = UnboundedCause::Recursion("NAME".to_owned());
+    let recursion = UnboundedCause::Recursion(vec!["NAME".to_owned()]);
     let others = [
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,

@@ -5,9 +5,9 @@ use crate::run::{root, run};
 use std::fs;
 use std::path::Path;
 
-/// Loops for which there is no one statement to write: functions that call themselves, a loop without an exit, a loop of `goto`,
-/// and a call through a pointer that could reach the caller.
-const WITHOUT_FORM: [&str; 5] = ["callback", "endless", "goto_loop", "mutual_recursion", "recursion"];
+/// Loops for which there is no one statement to write: functions that call themselves, a loop without an exit, and a loop of
+/// `goto`.
+const WITHOUT_FORM: [&str; 4] = ["endless", "goto_loop", "mutual_recursion", "recursion"];
 /// Loops of which another loop of the same function is named, because the compiler places the named one there.
 const NAMED_ELSEWHERE: [&str; 2] = ["bubble_sort", "lines"];
 

@@ -5,6 +5,7 @@ use crate::interpreter::{
     AbstractValue, CallSite, Frame, FunctionSummary, GlobalEffect, HostCallSite, Interpreter,
 };
 use crate::range::{BitWidth, Range};
+use crate::reason::CYCLE_NAMES_MAX;
 use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts, UNBOUNDED_STACK};
 use crate::value::{LinearSum, ValueId, ValueNode, ValueTable, dependency};
 use crate::{Length, Linear, ParamBound, UnboundedCause, find_injected};
@@ -189,10 +190,13 @@ impl<'a> Interpreter<'a, '_> {
         arguments: Vec<ValueId>,
         key: Vec<u64>,
     ) -> Result<Option<Rc<FunctionSummary>>, AnalysisStop> {
-        if self.call_stack.contains(&function) {
-            let cause = UnboundedCause::Recursion(
-                self.lines.name(function).unwrap_or_else(|| format!("function {function}")),
-            );
+        if let Some(place) = self.call_stack.iter().position(|caller| *caller == function) {
+            // The functions of the cycle, from the one that is called again.
+            let cycle =
+                self.call_stack.iter().skip(place).take(CYCLE_NAMES_MAX).map(|function| {
+                    self.lines.name(*function).unwrap_or_else(|| format!("function {function}"))
+                });
+            let cause = UnboundedCause::Recursion(cycle.collect());
             if self.unrecorded == 0 {
                 frame.work.add_cause(frame.function, frame.code.offsets[at], cause);
             }

@@ -248,7 +248,7 @@ impl ChargeContext<'_> {
         let acyclic = order.len();
         order.extend((0..count).filter(|function| unplanned_callees[*function] > 0));
         let mut referenced = module.referenced.clone();
-        referenced.extend(named.into_iter().chain(module.start));
+        referenced.extend(module.exported_functions().chain(named).chain(module.start));
         referenced.sort_unstable();
         referenced.dedup();
         let mut callee_charges = vec![CalleeCharge::default(); count];

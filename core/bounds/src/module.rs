@@ -18,6 +18,8 @@ use weir_abi::{MANIFEST_SECTION, export};
 const SECTION_IDS: usize = 14;
 /// The id of the code section.
 const CODE_SECTION: u8 = 10;
+/// The id of the table section.
+const TABLE_SECTION: u8 = 4;
 
 /// An import of the module.
 #[derive(Clone, Debug)]
@@ -87,7 +89,8 @@ pub struct Sections {
     /// a name in the name section, or else as the only mutable global of type i32.
     pub stack_pointer: Option<u32>,
     pub(crate) globals: Vec<Global>,
-    /// The functions that an indirect call can reach: those of `indirect` and the exported ones, sorted by index.
+    /// The functions that an indirect call can reach: those of `indirect`, and those that `ref.func` names in code, sorted by
+    /// index.
     pub(crate) referenced: Vec<u32>,
     /// The byte range of each section's contents, by section id, without custom sections.
     ranges: [Option<Range<u64>>; SECTION_IDS],
@@ -242,8 +245,7 @@ impl Sections {
         }
     }
 
-    /// Fills in the fields that depend on several sections: entry points, shadow stack pointer, and functions that an
-    /// indirect call can reach.
+    /// Fills in the fields that depend on several sections: entry points and shadow stack pointer.
     fn derive_fields(&mut self) {
         let exports = &self.exports;
         let exported = |name: &str, kind| {
@@ -265,12 +267,12 @@ impl Sections {
         self.stack_pointer = by_name
             .filter(|index| is_candidate(self.globals.get(*index as usize)))
             .or_else(|| only.next().filter(|_| only.next().is_none()));
-        // A function that `ref.func` names in code is included: the validator requires that it is also in an element
-        // segment, an export or the initial value of a global.
-        let functions = exports.iter().filter(|export| export.kind == ExternalKind::Func);
-        self.referenced = self.indirect.iter().copied().chain(functions.map(|export| export.index)).collect();
-        self.referenced.sort_unstable();
-        self.referenced.dedup();
+    }
+
+    /// The exported functions.
+    pub(crate) fn exported_functions(&self) -> impl Iterator<Item = u32> {
+        let functions = self.exports.iter().filter(|export| export.kind == ExternalKind::Func);
+        functions.map(|export| export.index)
     }
 
     /// The type of the function with this index.
@@ -337,7 +339,37 @@ impl ParsedModule {
             visit(payload?, &mut sections)?;
         }
         sections.derive_fields();
-        Ok(Self { bytes, sections })
+        let mut this = Self { bytes, sections };
+        this.sections.referenced = this.referenced_functions();
+        Ok(this)
+    }
+
+    /// Finds the functions that an indirect call can reach.
+    fn referenced_functions(&self) -> Vec<u32> {
+        // A module without a table has no indirect calls.
+        let has_table = self.section(TABLE_SECTION).is_some();
+        // The validator permits `ref.func` in code for functions in element segments, exports and initial values of globals. So
+        // the exported functions are candidates where code cannot be read; such a module is refused anyway.
+        let named = if has_table { self.functions_named_in_code() } else { Ok(Vec::new()) };
+        let named = named.unwrap_or_else(|_| self.exported_functions().collect());
+        let mut referenced = [self.indirect.as_slice(), &named].concat();
+        referenced.sort_unstable();
+        referenced.dedup();
+        referenced
+    }
+
+    /// Finds the functions that `ref.func` names in the module's code.
+    fn functions_named_in_code(&self) -> Result<Vec<u32>, BinaryReaderError> {
+        let mut named = Vec::new();
+        for body in self.bodies() {
+            let mut reader = body.get_operators_reader()?;
+            while !reader.eof() {
+                if let Operator::RefFunc { function_index } = reader.read()? {
+                    named.push(function_index);
+                }
+            }
+        }
+        Ok(named)
     }
 
     /// The module's bytes.

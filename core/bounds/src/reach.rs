@@ -17,7 +17,7 @@ enum Callee {
 
 /// Finds the calls of a host function that an entry point can reach. Returns the places of the first `most` of them by
 /// offset, and the number of all. A call counts if a chain of calls leads to its function, whatever the conditions on the way
-/// are. A call by a pointer counts as a call of every function of its type that has an address or is exported.
+/// are. A call by a pointer counts as a call of every function of its type that has an address.
 ///
 /// # Errors
 /// [`Malformed`] where a function cannot be parsed.

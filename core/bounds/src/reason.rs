@@ -3,6 +3,9 @@
 use crate::report::CodeLocation;
 use std::fmt;
 
+/// The most functions of a cycle of calls that a message names, the first included.
+pub(crate) const CYCLE_NAMES_MAX: usize = 5;
+
 /// A code location without a bound, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundedReason {
@@ -23,8 +26,9 @@ pub enum UnboundedCause {
     LimitUnknown,
     /// The loop has no exit.
     Endless,
-    /// The function with this name calls itself, directly or through other functions.
-    Recursion(String),
+    /// The first of these functions calls itself: directly, or through the others, each of which calls the next. A long cycle is
+    /// cut.
+    Recursion(Vec<String>),
     /// The trip count times the cost of the loop's body overflows.
     Overflow,
     /// The analysis of the module needs more work or memory than its limits allow: there is too much code, or the code
@@ -120,7 +124,17 @@ impl fmt::Display for UnboundedCause {
                 "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or take the limit from a parameter whose largest value is set in the manifest, and read the parameter right at the loop",
             ),
             Self::Endless => f.write_str("this loop has no way out: add one, or remove the loop"),
-            Self::Recursion(name) => write!(f, "{name} calls itself: write it as a loop with a counter"),
+            Self::Recursion(cycle) => {
+                let (name, through) = match cycle.as_slice() {
+                    [] => ("a function", &[][..]),
+                    [name, through @ ..] => (name.as_str(), through),
+                };
+                write!(f, "{name} calls itself")?;
+                for (i, function) in through.iter().enumerate() {
+                    write!(f, "{}{function}", if i == 0 { " through " } else { ", " })?;
+                }
+                f.write_str(": write it as a loop with a counter")
+            }
             Self::Overflow => f.write_str(
                 "the loop's trip count times the cost of its body is more than can be counted: make the loop's limit smaller",
             ),

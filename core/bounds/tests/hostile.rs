@@ -99,7 +99,7 @@ fn every_unbounded_cause_has_a_module() {
         UnboundedCause::MayMiss,
         UnboundedCause::LimitUnknown,
         UnboundedCause::Endless,
-        UnboundedCause::Recursion("walk".into()),
+        UnboundedCause::Recursion(vec!["walk".into()]),
         UnboundedCause::Overflow,
     ];
     let provoked: BTreeSet<String> = texts("hostile_modules")
