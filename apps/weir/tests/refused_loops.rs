@@ -21,7 +21,17 @@ fn checked(folder: &Path, name: &str, source: &str) -> String {
     fs::write(dir.join(format!("{name}.c")), source).unwrap();
     run(["build", dir.to_str().unwrap()]).succeeds();
     let module = dir.join(format!("{name}.wasm"));
-    run(["check", module.to_str().unwrap()]).succeeds().text().to_owned()
+    let printed = run(["check", module.to_str().unwrap()]).succeeds().text().to_owned();
+    // The document has the same statement.
+    let document = run(["check", "--json", module.to_str().unwrap()]).succeeds().json();
+    let entries = document["entry_points"].as_array().unwrap().iter();
+    let reasons = entries.flat_map(|entry| entry["unbounded"].as_array().unwrap());
+    let mut statements = reasons.filter_map(|reason| reason["statement"]["bounded"].as_str()).peekable();
+    match printed.split_once("Write: ").map(|(_, rest)| rest.lines().next().unwrap()) {
+        Some(form) => assert!(statements.any(|bounded| bounded == form), "{name}: {form}: {document}"),
+        None => assert_eq!(statements.peek(), None, "{name}"),
+    }
+    printed
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The results of `weir check` as one JSON document. The field names are stable; `docs/CHECK.md` documents them.
 
+use super::loop_source::{LoopStatement, statement_of};
 use super::{CheckResults, Compilation};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -160,6 +161,15 @@ struct Contributor {
 struct Unbounded {
     reason: String,
     at: Location,
+    /// The loop statement in the source, if it is there.
+    statement: Option<Statement>,
+}
+
+#[derive(Serialize)]
+struct Statement {
+    line: u32,
+    /// The statement in a form that has a bound.
+    bounded: String,
 }
 
 #[derive(Serialize)]
@@ -265,7 +275,9 @@ fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
             .map(|comparison| bound(comparison, results))
             .collect(),
         hottest: found.map_or(Vec::new(), |found| found.hottest.iter().map(contributor).collect()),
-        unbounded: found.map_or(Vec::new(), |found| found.unbounded.iter().map(unbounded).collect()),
+        unbounded: found.map_or(Vec::new(), |found| {
+            found.unbounded.iter().map(|reason| unbounded(reason, results)).collect()
+        }),
     }
 }
 
@@ -317,7 +329,11 @@ fn exceeded(excess: &Excess, results: &CheckResults<'_>) -> Exceeded {
                 ..largest
             }
         }),
-        unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
+        unbounded: excess
+            .reason
+            .as_ref()
+            .filter(|_| !comparison.bound.is_bounded())
+            .map(|reason| unbounded(reason, results)),
         required_tier: excess.needed_tier().name(),
         tiers: excess.tiers.iter().map(|tier| tier.name()).collect(),
     }
@@ -357,8 +373,10 @@ fn contributor(step: &PathStep) -> Contributor {
     Contributor { kind, name, trips, fuel: linear_bound(step.amount), at: location(&step.place) }
 }
 
-fn unbounded(reason: &UnboundedReason) -> Unbounded {
-    Unbounded { reason: reason.cause.to_string(), at: location(&reason.place) }
+fn unbounded(reason: &UnboundedReason, results: &CheckResults<'_>) -> Unbounded {
+    let statement = statement_of(reason, &results.sources);
+    let statement = statement.map(|LoopStatement { line, bounded }| Statement { line, bounded });
+    Unbounded { reason: reason.cause.to_string(), at: location(&reason.place), statement }
 }
 
 fn loop_bound(found: &LoopBound) -> Loop {

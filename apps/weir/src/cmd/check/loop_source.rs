@@ -3,6 +3,9 @@
 //! Debug information names the line of some instruction of a loop, often within its body. Authors look for the line with `for`,
 //! `while` or `do`.
 
+use super::source::Sources;
+use weir_bounds::UnboundedReason;
+
 /// The loop statement around a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopStatement {
@@ -22,9 +25,16 @@ enum Language {
     Rust,
 }
 
+/// Returns the statement of a loop without a bound, if its source is there and is not newer than the module.
+pub fn statement_of(reason: &UnboundedReason, sources: &Sources) -> Option<LoopStatement> {
+    let line = reason.place.line.as_ref().filter(|_| reason.cause.is_of_loop())?;
+    let source = sources.read(&line.file).filter(|source| !source.is_newer)?;
+    loop_around(&line.file, &source.text, line.line)
+}
+
 /// Returns the innermost loop statement of a source file that contains a line, from 1. `None` if no line above begins a loop,
 /// as with a loop that the compiler made of recursive calls.
-pub fn loop_around(file: &str, text: &str, line: u32) -> Option<LoopStatement> {
+fn loop_around(file: &str, text: &str, line: u32) -> Option<LoopStatement> {
     let language = if file.ends_with(".rs") { Language::Rust } else { Language::C };
     let lines: Vec<&str> = text.lines().collect();
     let at = usize::try_from(line).ok()?.checked_sub(1)?;

@@ -58,6 +58,8 @@ struct CheckResults<'a> {
     tier_reason: Option<String>,
     /// The compilation, if the module was compiled.
     compilation: Option<&'a Compilation>,
+    /// The sources of the module.
+    sources: Sources,
 }
 
 /// The result of compiling a module.
@@ -123,15 +125,15 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         verdict: assessment.verdict(),
         tier_reason: assessment.reason_for_tier(),
         compilation: compilation.as_ref().and_then(|compilation| compilation.as_ref().ok()),
+        sources: Sources::locate(&spec),
     };
     if args.json {
         json::print(out, &results)?;
     } else {
         summary::print(out, &results, paint)?;
-        let sources = Sources::locate(&spec);
-        table::print(out, &results, &sources, paint)?;
+        table::print(out, &results, &results.sources, paint)?;
         if args.annotate {
-            annotate::print(out, &results, assessment.module().bytes(), &sources, paint)?;
+            annotate::print(out, &results, assessment.module().bytes(), &results.sources, paint)?;
         }
         summary::print_end(out, &results, paint)?;
     }

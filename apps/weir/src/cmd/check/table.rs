@@ -1,7 +1,7 @@
 //! The bounds of a module's entry points as a table, and the paths that contribute most.
 
 use super::CheckResults;
-use super::loop_source::{LoopStatement, loop_around};
+use super::loop_source::{LoopStatement, statement_of};
 use super::paint::{Paint, TextStyle, plain_line, wrapped};
 use super::source::Sources;
 use std::io::{self, Write};
@@ -255,7 +255,7 @@ fn print_unbounded(
 ) -> io::Result<()> {
     let mut seen: Vec<CodeLocation> = Vec::new();
     for reason in results.analysis.entries.iter().flat_map(|entry| &entry.unbounded) {
-        let statement = reason.cause.is_of_loop().then(|| loop_statement(&reason.place, sources)).flatten();
+        let statement = statement_of(reason, sources);
         let mut place = reason.place.clone();
         if let (Some(line), Some(statement)) = (&mut place.line, &statement) {
             line.line = statement.line;
@@ -282,13 +282,6 @@ fn print_unbounded(
         seen.push(place);
     }
     Ok(())
-}
-
-/// Returns the loop statement around a location, if its source is there and is not newer than the module.
-fn loop_statement(place: &CodeLocation, sources: &Sources) -> Option<LoopStatement> {
-    let line = place.line.as_ref()?;
-    let source = sources.read(&line.file).filter(|source| !source.is_newer)?;
-    loop_around(&line.file, &source.text, line.line)
 }
 
 /// Prints columns as wide as their widest cell: the first two aligned left, amounts right.
