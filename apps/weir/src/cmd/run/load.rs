@@ -74,7 +74,10 @@ impl ChosenModule {
             }
             admitted = spec.admit(profile)?;
         }
-        engine.load(admitted).map_err(|error| RunError::Load { module: spec.name, error })
+        engine.load(admitted).map_err(|error| match error {
+            LoadError::NoCompiler => RunError::NoCompiler { module: spec.name },
+            error => RunError::Load { module: spec.name, error },
+        })
     }
 }
 

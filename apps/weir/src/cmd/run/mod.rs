@@ -123,6 +123,12 @@ pub enum RunError {
         /// The cause.
         error: LoadError,
     },
+    /// This weir has no compiler, and no key that vouches for the machine code of a bundle.
+    #[error("{}: this weir has no compiler: it runs bundles, which `weir compile -o` makes, in their machine code; --compiler-key names the key of the compiler that you trust", module.escaped())]
+    NoCompiler {
+        /// The module.
+        module: String,
+    },
     /// This weir has no compiler, and does not use the machine code of a bundle.
     #[error("{}: {why}", module.escaped())]
     Bundle {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::fmt::Write;
+use weir_units::Escape as _;
 
 /// Lines without a difference that are shown around one.
 const CONTEXT: usize = 2;
@@ -15,10 +16,13 @@ pub(super) fn diff(expected: &[String], actual: &[String], paint: bool) -> Optio
     if expected == actual {
         return None;
     }
+    // The file of a test can be from a stranger, and have characters that control a terminal.
+    let shown = |lines: &[String]| lines.iter().map(|line| line.escaped().to_string()).collect::<Vec<_>>();
+    let (expected, actual) = (shown(expected), shown(actual));
     let mut lines = Vec::new();
     let color =
         |code: &str, text: String| if paint { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text };
-    let ops = capture_diff_slices(Algorithm::Myers, expected, actual);
+    let ops = capture_diff_slices(Algorithm::Myers, &expected, &actual);
     for (i, op) in ops.iter().enumerate() {
         match *op {
             DiffOp::Equal { old_index, len, .. } => {
@@ -107,6 +111,12 @@ mod tests {
         assert_eq!(shown[5], "  ^ packets: 5 → 50");
         assert_eq!(*shown.last().unwrap(), "+ {\"drop\":3}");
         assert!(diff(&expected, &actual, true).unwrap().contains("\u{1b}[31m- "));
+    }
+
+    #[test]
+    fn control_characters_of_a_tests_file_are_shown_as_escapes() {
+        let text = diff(&lines(&["{\"a\":\"\u{1b}[2J\"}"]), &[], false).unwrap();
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J"), "{text}");
     }
 
     #[test]
