@@ -151,6 +151,8 @@ pub(crate) struct LoopFrame {
     pub(crate) label: usize,
     /// The states in which back edges are taken.
     pub(crate) back_edges: Vec<AbstractState>,
+    /// The offsets of their branches.
+    pub(crate) back_edge_offsets: Vec<u32>,
     /// The branches out of the loop, by the index of the target label. Their usage counts from the begin of the
     /// iteration.
     pub(crate) exits: Vec<(usize, MergePoint)>,
@@ -164,6 +166,8 @@ pub(crate) struct LoopFrame {
 pub(crate) struct Frame<'a> {
     pub(crate) function: u32,
     pub(crate) code: Rc<FunctionCode<'a>>,
+    /// The index of the current instruction.
+    at: usize,
     /// The blocks around the current instruction, innermost last.
     labels: Vec<BlockLabel>,
     /// The loops around the current instruction, innermost last.
@@ -338,6 +342,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
         let mut frame = Frame {
             function,
             code: Rc::clone(&code),
+            at: 0,
             labels: vec![label],
             loops: Vec::new(),
             state: Some(state),
@@ -423,6 +428,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
                 at = target as usize;
             }
             self.step(1)?;
+            frame.at = at;
             let operator = &code.operators[at];
             match operator {
                 Operator::Loop { blockty } => {
@@ -525,6 +531,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
         if let Some(loop_frame) = frame.loops.last_mut() {
             if to == loop_frame.label {
                 loop_frame.back_edges.push(state);
+                loop_frame.back_edge_offsets.push(frame.code.offsets.get(frame.at).copied().unwrap_or(0));
                 return self.step(0);
             }
             if to < loop_frame.label {
@@ -577,6 +584,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
         frame.loops.push(LoopFrame {
             label,
             back_edges: Vec::new(),
+            back_edge_offsets: Vec::new(),
             exits: Vec::new(),
             trapped: ResourceBound::NOTHING,
             top_costs: TopCosts::default(),

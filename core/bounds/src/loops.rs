@@ -27,6 +27,8 @@ pub(crate) struct BodyResult {
     pub(crate) loop_frame: LoopFrame,
     /// The state at the end of the body; `None` if the end is unreachable.
     at_end: Option<AbstractState>,
+    /// The offset of the branch back to the loop's begin that nothing counts, if the loop has no counter.
+    uncounted: Option<u32>,
 }
 
 impl<'a> Interpreter<'a, '_> {
@@ -64,6 +66,7 @@ impl<'a> Interpreter<'a, '_> {
             (pass, invariants) = better;
         }
         let LoopPass { variables, summary, tests, .. } = pass;
+        let uncounted = summary.uncounted;
 
         // Last pass: finds the cost, with the recurrences and the invariants of the locals.
         let mut start = self.start_with_recurrences(&entry, &variables, &summary);
@@ -73,7 +76,8 @@ impl<'a> Interpreter<'a, '_> {
             let (a, b) = if is_left { (now, limit) } else { (limit, now) };
             self.assume_in_state(cmp, a, b, &mut start);
         }
-        let walked = self.walk_body(frame, at, params, start)?;
+        let mut walked = self.walk_body(frame, at, params, start)?;
+        walked.uncounted = uncounted;
         // The last walk knows more, so it may show that the loop never repeats.
         let trips = if walked.loop_frame.back_edges.is_empty() { Ok(Linear::ZERO) } else { summary.trips };
         self.finish_with_trips(frame, at, &entry, trips, summary.dependencies, summary.trip_formula, walked)
@@ -102,7 +106,7 @@ impl<'a> Interpreter<'a, '_> {
         state: AbstractState,
     ) -> Result<BodyResult, AnalysisStop> {
         let loop_frame = self.walk_iteration(frame, at, params, state)?;
-        Ok(BodyResult { loop_frame, at_end: frame.state.take() })
+        Ok(BodyResult { loop_frame, at_end: frame.state.take(), uncounted: None })
     }
 
     /// The trip count and the recurrences of a loop, from one walk of its body.
@@ -120,7 +124,8 @@ impl<'a> Interpreter<'a, '_> {
             first_in_loop,
         };
         let has_exit = walked.at_end.is_some() || !walked.loop_frame.exits.is_empty();
-        analysis.summarise(variables, &walked.loop_frame.back_edges, has_exit)
+        let LoopFrame { back_edges, back_edge_offsets, .. } = &walked.loop_frame;
+        analysis.summarise(variables, (back_edges, back_edge_offsets), has_exit)
     }
 
     /// Finds comparisons of a local with a loop-invariant value that hold whenever an iteration begins: at the loop's
@@ -510,6 +515,7 @@ impl<'a> Interpreter<'a, '_> {
         let walked = BodyResult {
             loop_frame: LoopFrame { exits, trapped, top_costs, ..LoopFrame::empty() },
             at_end: at_end.and_then(|merge| merge.state),
+            uncounted: None,
         };
         // The usage at the exits already includes all iterations.
         self.finish_loop(
@@ -614,7 +620,7 @@ impl<'a> Interpreter<'a, '_> {
         walked: BodyResult,
     ) -> Result<(), AnalysisStop> {
         let offset = frame.code.offsets[at];
-        let BodyResult { loop_frame, at_end } = walked;
+        let BodyResult { loop_frame, at_end, uncounted } = walked;
         let inputs = loop_frame.exits.iter().filter_map(|(_, merge)| merge.state.as_ref()).chain(&at_end);
         let last = inputs.fold(loop_frame.trapped, |most, state| most.join(state.usage));
         let total = repeated.plus(last);
@@ -634,7 +640,8 @@ impl<'a> Interpreter<'a, '_> {
             };
             self.record_loop(offset, found);
             if let Some(cause) = cause {
-                frame.work.add_cause(frame.function, offset, cause);
+                // Of a loop that the compiler made of several, the branch has the line of the one without a counter.
+                frame.work.add_cause(frame.function, uncounted.unwrap_or(offset), cause);
             }
         }
         self.note_dependencies(frame, dependencies);
@@ -709,6 +716,7 @@ impl LoopFrame {
         Self {
             label: usize::MAX,
             back_edges: Vec::new(),
+            back_edge_offsets: Vec::new(),
             exits: Vec::new(),
             trapped: ResourceBound::NOTHING,
             top_costs: TopCosts::default(),

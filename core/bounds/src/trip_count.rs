@@ -49,6 +49,8 @@ pub(crate) type TripFormula = (LinearSum, u64);
 pub(crate) struct LoopSummary {
     /// The number of times that a back edge is taken; or the cause if there is no bound.
     pub(crate) trips: Result<Linear, UnboundedCause>,
+    /// The offset of the branch of a back edge that nothing counts, if there is no counter.
+    pub(crate) uncounted: Option<u32>,
     /// The dependencies of the trips, as bits of [`dependency`](crate::value::dependency).
     pub(crate) dependencies: u8,
     /// The recurrence of each induction variable.
@@ -87,11 +89,11 @@ pub(crate) struct LoopAnalysis<'a> {
 
 impl LoopAnalysis<'_> {
     /// Derives the trip count and the recurrences from one walk of the body. `back_edges` are the states in which the
-    /// walk reached the loop's back edges.
+    /// walk reached the loop's back edges, and the offsets of their branches.
     pub(crate) fn summarise(
         &self,
         variables: &[InductionVariable],
-        back_edges: &[AbstractState],
+        (back_edges, offsets): (&[AbstractState], &[u32]),
         has_exit: bool,
     ) -> LoopSummary {
         let mut recurrences = Vec::with_capacity(variables.len());
@@ -113,14 +115,15 @@ impl LoopAnalysis<'_> {
         let counted = found.iter().filter(|(_, bound)| bound.is_ok()).fold(0, |mask, (more, _)| mask | more);
         let uncounted = back_edges.iter().enumerate().find(|(index, _)| counted >> (index % 64) & 1 == 0);
         let (trips, dependencies, trip_formula) = combine_bounds(all, found, has_exit, back_edges.len());
-        let trips = match (trips, uncounted) {
-            (Err(UnboundedCause::NoCounter(_)), Some((_, edge))) => {
-                Err(UnboundedCause::NoCounter(self.counter_problem(variables, edge)))
-            }
-            (trips, _) => trips,
+        let (trips, uncounted) = match (trips, uncounted) {
+            (Err(UnboundedCause::NoCounter(_)), Some((index, edge))) => (
+                Err(UnboundedCause::NoCounter(self.counter_problem(variables, edge))),
+                offsets.get(index).copied(),
+            ),
+            (trips, _) => (trips, None),
         };
         let any_formula = trip_formula.clone().or(formula);
-        LoopSummary { trips, dependencies, recurrences, trip_formula, any_formula }
+        LoopSummary { trips, uncounted, dependencies, recurrences, trip_formula, any_formula }
     }
 
     /// The value of a sum where the loop is entered. `coefficient` is the coefficient of the variable's
