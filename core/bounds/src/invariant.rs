@@ -11,9 +11,10 @@
 
 use crate::UnboundedCause;
 use crate::interpreter::{Frame, Interpreter};
+use crate::loops::LoopSummary;
 use crate::range::{BitWidth, Range};
 use crate::state::{AbstractState, AnalysisStop};
-use crate::trip_count::{InductionVariable, LoopSummary};
+use crate::trip_count::InductionVariable;
 use crate::value::{Cmp, Op, ValueId};
 use wasmparser::Operator;
 

@@ -9,7 +9,7 @@ use crate::invariant::{Invariant, InvariantTest, LoopBody, LoopPass};
 use crate::range::{BitWidth, Range};
 use crate::report::{ResourceBound, TripCountFormula};
 use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, TopCosts};
-use crate::trip_count::{InductionVariable, LoopAnalysis, LoopSummary, Recurrence, TripFormula};
+use crate::trip_count::{InductionVariable, LoopAnalysis, Recurrence, TripFormula};
 use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
 use crate::{Linear, UnboundedCause};
 use wasmparser::Operator;
@@ -20,6 +20,23 @@ const UNROLLED_MAX: u32 = 66;
 const INVARIANT_TESTS_MAX: usize = 8;
 /// The most instructions of a loop that is walked iteration by iteration.
 const UNROLLED_CODE_MAX: usize = 150;
+
+/// The trip count and the recurrences of a loop.
+#[derive(Debug)]
+pub(crate) struct LoopSummary {
+    /// The number of times that a back edge is taken; or the cause if there is no bound.
+    pub(crate) trips: Result<Linear, UnboundedCause>,
+    /// The offset of the branch of a back edge that nothing counts, if there is no counter.
+    pub(crate) uncounted: Option<u32>,
+    /// The dependencies of the trips, as bits of [`dependency`](crate::value::dependency).
+    pub(crate) dependencies: u8,
+    /// The recurrence of each induction variable.
+    pub(crate) recurrences: Vec<Recurrence>,
+    /// The formula that `trips` was derived from, if it was derived from one.
+    pub(crate) trip_formula: Option<TripFormula>,
+    /// `trip_formula`, or else the formula of another bound for all back edges, which can be larger than `trips`.
+    pub(crate) any_formula: Option<TripFormula>,
+}
 
 /// The result of one walk of a loop's body.
 pub(crate) struct BodyResult {

@@ -6,6 +6,7 @@
 //! show that it does not.
 
 use crate::conditions::{PathConditionId, PathConditions};
+use crate::loops::LoopSummary;
 use crate::range::{BitWidth, Range, USUAL_PACKET};
 use crate::state::AbstractState;
 use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
@@ -43,23 +44,6 @@ pub(crate) enum Recurrence {
 /// A formula for a trip count: a sum of values at the loop's entry, and the step that divides the sum. The number of
 /// taken back edges is at most `sum / step`, rounded down.
 pub(crate) type TripFormula = (LinearSum, u64);
-
-/// The trip count and the recurrences of a loop.
-#[derive(Debug)]
-pub(crate) struct LoopSummary {
-    /// The number of times that a back edge is taken; or the cause if there is no bound.
-    pub(crate) trips: Result<Linear, UnboundedCause>,
-    /// The offset of the branch of a back edge that nothing counts, if there is no counter.
-    pub(crate) uncounted: Option<u32>,
-    /// The dependencies of the trips, as bits of [`dependency`](crate::value::dependency).
-    pub(crate) dependencies: u8,
-    /// The recurrence of each induction variable.
-    pub(crate) recurrences: Vec<Recurrence>,
-    /// The formula that `trips` was derived from, if it was derived from one.
-    pub(crate) trip_formula: Option<TripFormula>,
-    /// `trip_formula`, or else the formula of another bound for all back edges, which can be larger than `trips`.
-    pub(crate) any_formula: Option<TripFormula>,
-}
 
 /// Larger trip counts are treated as unbounded.
 const TRIPS_MAX: u64 = 1 << 28;
