@@ -28,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/session", &["abi", "core/admission", "core/units"]),
     ("core/ledger", &["core/admission", "core/units"]),
     ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),
+    ("core/exports", &["abi", "core/admission", "core/rows", "core/session", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
     (
         "core/compilation",

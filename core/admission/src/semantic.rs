@@ -14,7 +14,7 @@ pub struct Semantic {
     pub types: &'static [FieldType],
     /// The field of ECS 8; empty if there is none.
     pub ecs: &'static str,
-    /// The field in Zeek's `conn.log` or `notice.log`; empty if there is none.
+    /// The field in Zeek's logs; empty if there is none.
     pub zeek: &'static str,
     /// The member in Suricata's `eve.json`; empty if there is none.
     pub eve: &'static str,
@@ -167,15 +167,15 @@ semantics! {
     "tls.not_after" Time TIMES, "tls.server.not_after", "", "tls.notafter", "", "time until which the certificate is valid";
     "tls.resumed" Key FLAGS, "tls.resumed", "resumed", "tls.session_resumed", "", "true if the session resumes an earlier one";
     "tls.alert" Key TEXTS, "", "last_alert", "", "", "last alert of the handshake";
-    "http.version" Key TEXTS, "http.version", "", "http.protocol", "", "version of HTTP";
-    "http.request.method" Key TEXTS, "http.request.method", "method", "http.http_method", "", "method of a request";
-    "url.domain" Key TEXTS, "url.domain", "host", "http.hostname", "", "host that a request names";
-    "url.path" Key TEXTS, "url.path", "uri", "http.url", "", "path and query of a request";
+    "http.version" Key TEXTS, "http.version", "version", "http.protocol", "httpMessageVersion", "version of HTTP";
+    "http.request.method" Key TEXTS, "http.request.method", "method", "http.http_method", "httpRequestMethod", "method of a request";
+    "url.domain" Key TEXTS, "url.domain", "host", "http.hostname", "httpRequestHost", "host that a request names";
+    "url.path" Key TEXTS, "url.path", "uri", "http.url", "httpRequestTarget", "path and query of a request";
     "http.request.body.bytes" Sum COUNTS, "http.request.body.bytes", "request_body_len", "", "", "bytes of a request's body";
-    "http.response.status_code" Key PORTS, "http.response.status_code", "status_code", "http.status", "", "status code of a response";
+    "http.response.status_code" Key PORTS, "http.response.status_code", "status_code", "http.status", "httpStatusCode", "status code of a response";
     "http.response.body.bytes" Sum COUNTS, "http.response.body.bytes", "response_body_len", "http.length", "", "bytes of a response's body";
-    "http.response.mime_type" Key TEXTS, "http.response.mime_type", "resp_mime_types", "http.http_content_type", "", "type of a response's body, as the server states it";
-    "user_agent.original" Key TEXTS, "user_agent.original", "user_agent", "http.http_user_agent", "", "program that sent a request, as it states itself";
+    "http.response.mime_type" Key TEXTS, "http.response.mime_type", "resp_mime_types", "http.http_content_type", "httpContentType", "type of a response's body, as the server states it";
+    "user_agent.original" Key TEXTS, "user_agent.original", "user_agent", "http.http_user_agent", "httpUserAgent", "program that sent a request, as it states itself";
 }
 
 #[cfg(test)]

@@ -91,8 +91,8 @@ pub(crate) fn push_float(out: &mut Vec<u8>, ty: FieldType, number: f64) {
     let _ = if ty == FieldType::F32 { write!(out, "{narrow:?}") } else { write!(out, "{number:?}") };
 }
 
-/// Appends a JSON string. Every character that is not plain is escaped, also those that RFC 8259 allows.
-fn push_text(out: &mut Vec<u8>, text: &str) {
+/// Appends a JSON string with its quotes. Every character that is not plain is escaped, also those that RFC 8259 allows.
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     for c in text.chars() {
         match c {

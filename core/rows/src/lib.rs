@@ -17,7 +17,7 @@ mod value;
 pub use csv::CsvRows;
 pub use finding::{FindingReader, FindingRow};
 pub use finding_groups::{FindingGroup, FindingGroups};
-pub use json::{JsonRows, push_escape};
+pub use json::{JsonRows, push_escape, push_text as push_json_text};
 pub use table::RowTable;
 pub use value::{heading, is_number, shown};
 

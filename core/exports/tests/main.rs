@@ -1,0 +1,8 @@
+//! Tests of the writers: known rows, and rows with hostile texts.
+
+mod exports {
+    mod eve;
+    mod ipfix;
+    mod rows;
+    mod zeek;
+}
