@@ -437,7 +437,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
     /// Complete the files after this time, or at this size, and begin new ones. Of -w x.pcap: x_00001_20261231235900.pcap and so on, with the
-    /// UTC time of the begin, as dumpcap -b does. Of --out: DIR/MODULE-0, DIR/MODULE-1 and so on, by the size of the rows before compression.
+    /// UTC time of the begin, as dumpcap -b does. Of --out: DIR/MODULE-0, DIR/MODULE-1 and so on, by the size of the rows before compression; with --format zeek, eve and ipfix, names as those of -w.
     /// A later run goes on counting
     #[arg(long, value_name = "TIME|SIZE", requires = "rotated", conflicts_with = "read")]
     pub rotate: Option<RotationLimit>,

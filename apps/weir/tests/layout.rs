@@ -59,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
     ("edge/ledger-files", &["core/admission", "core/ledger", "core/units", "edge/os"]),
+    ("edge/export-files", &["core/admission", "core/exports", "core/session", "core/units", "edge/os"]),
     ("edge/records", &["abi", "core/admission", "core/session", "core/units", "edge/os"]),
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];

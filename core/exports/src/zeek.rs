@@ -35,13 +35,6 @@ impl ZeekLog {
         Self { path: path.to_owned(), columns: columns::of(label, stream), key: FlowKeyFields::of(stream) }
     }
 
-    /// Returns true if a log with this header can also have the rows of the other writer.
-    pub fn has_same_columns(&self, other: &Self) -> bool {
-        let mut pairs = self.columns.iter().zip(&other.columns);
-        self.columns.len() == other.columns.len()
-            && pairs.all(|(one, two)| (&one.name, one.ty) == (&two.name, two.ty))
-    }
-
     /// Appends the header of a log that is opened at this time.
     pub fn push_header(&self, out: &mut Vec<u8>, opened: Timestamp) {
         out.extend_from_slice(

@@ -1,5 +1,6 @@
 //! The output of commands that print and write records: `weir run` and `weir follow`.
 
+pub mod exports;
 pub mod out_folder;
 pub mod progress;
 pub mod record_files;

@@ -19,6 +19,7 @@ pub struct RecordFiles {
     facts: Vec<(&'static str, String)>,
     durability: Durability,
     limit: Option<RotationLimit>,
+    is_parquet: bool,
     /// The number of the present files, if they are rotated.
     number: u64,
     files: ModuleFiles,
@@ -33,18 +34,19 @@ pub struct RecordFiles {
 
 impl RecordFiles {
     /// Creates the files of a module with this label in `dir`/`label`; if they are rotated, in `dir`/`label`-N, where N is higher than that
-    /// of all earlier files. `facts` are metadata of each file. Returns the files of a crashed run as well, which are complete now.
+    /// of all earlier files. `facts` are metadata of each file. Returns the files of a crashed run as well, which are complete now. Without
+    /// `is_parquet`, rows are only counted: their files are in another format.
     pub fn create(
         dir: Option<&Path>,
         (label, manifest): (&str, &Manifest),
         facts: Vec<(&'static str, String)>,
         durability: Durability,
-        limit: Option<RotationLimit>,
+        (limit, is_parquet): (Option<RotationLimit>, bool),
     ) -> Result<Self, RecordsError> {
         let number = dir.filter(|_| limit.is_some()).map_or(0, |dir| next_number(dir, label));
         let name = folder_name(label, limit.map(|_| number));
         let source = RecordSource { label: &name, manifest, facts: &facts };
-        let files = ModuleFiles::create_from(dir, &source, durability)?;
+        let files = ModuleFiles::create_from(dir.filter(|_| is_parquet), &source, durability)?;
         Ok(Self {
             dir: dir.map(Path::to_owned),
             label: label.to_owned(),
@@ -52,6 +54,7 @@ impl RecordFiles {
             facts,
             durability,
             limit,
+            is_parquet,
             number,
             files,
             complete: Vec::new(),
@@ -111,7 +114,8 @@ impl RecordFiles {
         let number = self.number.saturating_add(1);
         let label = folder_name(&self.label, Some(number));
         let source = RecordSource { label: &label, manifest: &self.manifest, facts: &self.facts };
-        let next = ModuleFiles::create_from(self.dir.as_deref(), &source, self.durability)?;
+        let dir = self.dir.as_deref().filter(|_| self.is_parquet);
+        let next = ModuleFiles::create_from(dir, &source, self.durability)?;
         let full = std::mem::replace(&mut self.files, next);
         (self.number, self.since, self.items, self.bytes) = (number, Instant::now(), 0, 0);
         let FileOutcome { streams, errors, .. } = full.end();

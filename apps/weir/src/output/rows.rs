@@ -5,6 +5,7 @@ use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};
 use weir_admission::{DeclaredStream, Manifest};
+use weir_exports::EveRows;
 use weir_rows::{CsvRows, FindingGroups, FindingReader, JsonRows, RowTable, UtcOffset};
 use weir_session::Record;
 use weir_units::Escape as _;
@@ -109,6 +110,7 @@ struct RowStream {
 #[derive(Debug)]
 enum RowWriter {
     Json(JsonRows),
+    Eve(Box<EveRows>),
     Csv(CsvRows),
     Table {
         table: RowTable,
@@ -148,14 +150,11 @@ impl RowChoice {
         rows_default: u64,
         modules: &[(String, &Manifest)],
     ) -> Result<Self, StreamArgError> {
-        let all: Vec<(usize, usize)> = (0..modules.len())
-            .flat_map(|module| (0..modules[module].1.streams.len()).map(move |stream| (module, stream)))
-            .collect();
-        let named = args.streams.iter().map(|given| find(modules, &all, given));
-        let streams = match args.streams.is_empty() {
-            false => named.collect::<Result<_, _>>()?,
-            true if prints => all.clone(),
-            true => Vec::new(),
+        let all = all_streams(modules);
+        let streams = match chosen_streams(args, modules)? {
+            Some(chosen) => chosen,
+            None if prints => all.clone(),
+            None => Vec::new(),
         };
         if args.format == Some(FormatArg::Csv) && streams.len() != 1 {
             return Err(StreamArgError::OneStream(names(modules, &all)));
@@ -225,13 +224,17 @@ impl RowOutput {
                     lines: Vec::new(),
                 },
                 (Some(FormatArg::Json), None) => RowWriter::Json(JsonRows::new(label, declared, offset)),
+                (Some(FormatArg::Eve), None) => RowWriter::Eve(Box::new(EveRows::new(label, declared))),
                 (Some(FormatArg::Csv), None) => RowWriter::Csv(CsvRows::new(declared, offset)),
-                (Some(FormatArg::Table) | None, None) => RowWriter::Table {
-                    table: RowTable::new(declared, offset, line_width),
-                    title: format!("{label}.{}: {}", declared.name, declared.summary.escaped()),
-                    waiting: Vec::new(),
-                    has_heading: false,
-                },
+                // The caller prints rows in other formats as without a format.
+                (Some(FormatArg::Table | FormatArg::Zeek | FormatArg::Ipfix) | None, None) => {
+                    RowWriter::Table {
+                        table: RowTable::new(declared, offset, line_width),
+                        title: format!("{label}.{}: {}", declared.name, declared.summary.escaped()),
+                        waiting: Vec::new(),
+                        has_heading: false,
+                    }
+                }
             };
             RowStream { writer, rows_max: choice.rows_max, rows: 0 }
         };
@@ -288,6 +291,7 @@ impl RowOutput {
         }
         match &mut stream.writer {
             RowWriter::Json(json) => json.push(&mut self.buffer, record),
+            RowWriter::Eve(eve) => eve.push(&mut self.buffer, record),
             RowWriter::Csv(csv) => csv.push(&mut self.buffer, record),
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
             RowWriter::Findings { reader, label, offset, lines } => {
@@ -353,7 +357,7 @@ impl RowOutput {
         stream.is_some_and(|stream| match &stream.writer {
             RowWriter::Table { waiting, .. } => !waiting.is_empty(),
             RowWriter::Findings { lines, .. } => !lines.is_empty(),
-            RowWriter::Json(_) | RowWriter::Csv(_) => false,
+            RowWriter::Json(_) | RowWriter::Eve(_) | RowWriter::Csv(_) => false,
         })
     }
 
@@ -375,7 +379,7 @@ impl RowOutput {
                 self.last = Some((module, stream));
                 return;
             }
-            RowWriter::Json(_) | RowWriter::Csv(_) => return,
+            RowWriter::Json(_) | RowWriter::Eve(_) | RowWriter::Csv(_) => return,
         };
         let mut text = String::new();
         if !is_continued {
@@ -407,7 +411,7 @@ impl RowOutput {
         let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
         let title = match &row_stream.writer {
             RowWriter::Table { title, .. } => title.clone(),
-            RowWriter::Findings { .. } | RowWriter::Json(_) | RowWriter::Csv(_) => return,
+            RowWriter::Findings { .. } | RowWriter::Json(_) | RowWriter::Eve(_) | RowWriter::Csv(_) => return,
         };
         let more = row_stream.rows.saturating_sub(row_stream.rows_max);
         if more == 0 {
@@ -447,6 +451,27 @@ impl RowOutput {
         }
         Ok(())
     }
+}
+
+/// Returns the module and index of each stream.
+fn all_streams(modules: &[(String, &Manifest)]) -> Vec<(usize, usize)> {
+    (0..modules.len())
+        .flat_map(|module| (0..modules[module].1.streams.len()).map(move |stream| (module, stream)))
+        .collect()
+}
+
+/// Returns the module and index of each stream of `--stream`; `None` without `--stream`.
+///
+/// # Errors
+/// An argument does not name one stream.
+pub fn chosen_streams(
+    args: &RowArgs,
+    modules: &[(String, &Manifest)],
+) -> Result<Option<Vec<(usize, usize)>>, StreamArgError> {
+    let all = all_streams(modules);
+    let named = args.streams.iter().map(|given| find(modules, &all, given));
+    let chosen = named.collect::<Result<Vec<_>, _>>()?;
+    Ok((!chosen.is_empty()).then_some(chosen))
 }
 
 /// Finds the stream that an argument of `--stream` names: `MODULE.STREAM`, or a name that only one module has.

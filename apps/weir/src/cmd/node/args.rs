@@ -3,6 +3,7 @@
 use super::address::NodeAddress;
 use super::spec_options::SpecOptions;
 use crate::amounts::{AmountOptions, SessionLimitAmounts};
+use crate::output::rotation::RotationLimit;
 use crate::output::row_args::RowArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -282,6 +283,10 @@ pub struct FollowArgs {
     /// Write records to DIR/MODULE/STREAM.parquet
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Complete the files of --out after this time, or at this size of the rows before compression, and begin new ones: DIR/MODULE-0, DIR/MODULE-1 and so
+    /// on; with --format zeek, eve and ipfix, names such as conn_00001_20261231235900.log. A later call goes on counting
+    #[arg(long, value_name = "TIME|SIZE", requires = "out")]
+    pub rotate: Option<RotationLimit>,
     /// Write a report with plots: one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

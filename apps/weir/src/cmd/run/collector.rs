@@ -6,6 +6,7 @@ use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::capture_file::CaptureFile;
 use super::forward::Forwarder;
 use super::outputs::Outputs;
+use crate::output::exports::{Exports, ExportsError};
 use crate::output::record_files::RecordFiles;
 use crate::output::rows::RowOutput;
 use std::io::Write;
@@ -25,6 +26,9 @@ pub enum CollectError {
     /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
+    /// Rows in another format cannot be written.
+    #[error(transparent)]
+    Exports(#[from] ExportsError),
     /// Packets cannot be written.
     #[error(transparent)]
     Packets(#[from] WriteError),
@@ -63,10 +67,12 @@ pub struct Collector {
     pub report: RunReport,
     /// The rows on standard output.
     pub rows: RowOutput,
+    /// The rows in the formats of other tools.
+    pub exports: Exports,
     /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
     /// The time of the last packet or clock reading.
-    now: Timestamp,
+    pub now: Timestamp,
     /// The last flush of the results, if they must survive crashes.
     flushed: Option<Instant>,
     failed: bool,
@@ -81,6 +87,7 @@ impl Collector {
         packet_outputs: PacketOutputs,
         report: RunReport,
         rows: RowOutput,
+        exports: Exports,
         durability: Durability,
     ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);
@@ -89,6 +96,7 @@ impl Collector {
             packet_outputs,
             report,
             rows,
+            exports,
             unpatched: 0,
             now: Timestamp(0),
             flushed,
@@ -126,6 +134,7 @@ impl Collector {
             sink.has_changed_packets |= outputs.iter().any(has_changed);
             for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
+                self.exports.push(module, &record, self.now)?;
                 self.report.add_record(sink.in_report, &record);
                 self.rows.push(module, &record);
             }
@@ -166,6 +175,7 @@ impl Collector {
                 sink.outputs.rotate(sink.files.dir(), &sink.files.folder())?;
             }
         }
+        self.exports.flush(self.now)?;
         if let Some(file) = &mut self.packet_outputs.file {
             file.sync()?;
         }

@@ -20,6 +20,7 @@ mod worker_pool;
 use crate::calibrated_profile::ProfileFileError;
 use crate::cli::Run;
 use crate::module_arg::ModuleArgError;
+use crate::output::exports::{self, Exports, ExportsError};
 use crate::output::out_folder::{OutFolder, OutFolderError};
 use crate::output::progress::RunProgress;
 use crate::output::record_files::RecordFiles;
@@ -104,6 +105,9 @@ pub enum RunError {
     /// A stream of `--stream` cannot be printed.
     #[error(transparent)]
     Stream(#[from] StreamArgError),
+    /// Rows in the format of another tool cannot be written, or have no destination.
+    #[error(transparent)]
+    Exports(#[from] ExportsError),
     /// `-w -` and `--format` both use standard output.
     #[error(
         "-w - writes packets to standard output, and --format writes rows there: write one of them to a file, with -w FILE or --out DIR"
@@ -210,6 +214,8 @@ impl RunError {
             | Self::WorkerPool(WorkerPoolError::Collect(CollectError::Records(error))) => error.path(),
             Self::Packets(error)
             | Self::WorkerPool(WorkerPoolError::Collect(CollectError::Packets(error))) => error.path(),
+            Self::Exports(error)
+            | Self::WorkerPool(WorkerPoolError::Collect(CollectError::Exports(error))) => error.path(),
             Self::Report(error) => Some(error.path()),
             _ => None,
         }
@@ -230,6 +236,7 @@ impl RunError {
             | Self::Table(_)
             | Self::Terms(_) => true,
             Self::Spec(error) => error.is_usage(),
+            Self::Exports(error) => error.is_usage(),
             Self::Forward(error) => error.is_usage(),
             _ => false,
         }
@@ -307,8 +314,11 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let processed = shards.iter().filter_map(|shard| shard.cutoff.map(|cutoff| cutoff.packets)).min();
     let mut modules = Vec::new();
     let nanos_per_cycle = calibration.nanos_per_cycle();
-    for (sink, program) in collector.sinks.into_iter().zip(&programs) {
+    let mut exported = std::mem::take(&mut collector.exports).end(is_complete, collector.now);
+    errors.extend(exported.errors.drain(..).map(|error| ExportsError::from(error).into()));
+    for (index, (sink, program)) in collector.sinks.into_iter().zip(&programs).enumerate() {
         let (streams, of_records) = sink.files.end(is_complete);
+        let streams = exported.streams_of(index, program.admitted().manifest(), streams);
         errors.extend(of_records.into_iter().map(RunError::from));
         let (sent, of_frames) = sink.outputs.end(is_complete);
         errors.extend(of_frames.into_iter().map(RunError::from));
@@ -333,6 +343,8 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         elapsed: Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         jobs,
         written,
+        cut_texts: exported.cut,
+        collector: exported.collector,
         unpatched: collector.unpatched,
         is_interrupted: is_interrupted && errors.is_empty(),
         failure: None,
@@ -395,7 +407,8 @@ fn check_outputs(args: &Run) -> Result<(), RunError> {
             return Err(RunError::SameFile { path: path.clone(), first, second });
         }
     }
-    if args.printing.format.is_some() && writes_packets_to_stdout(args) {
+    exports::check(&args.printing, args.out.as_deref())?;
+    if prints_all_rows(args) && writes_packets_to_stdout(args) {
         return Err(RunError::PacketsAndRows);
     }
     match &args.write {
@@ -410,6 +423,7 @@ fn check_outputs(args: &Run) -> Result<(), RunError> {
 fn prints_only_rows(args: &Run) -> bool {
     !args.json
         && args.out.is_none()
+        && args.printing.collector.is_none()
         && args.report.is_none()
         && args.summary.is_none()
         && !has_packet_output(args)
@@ -418,10 +432,10 @@ fn prints_only_rows(args: &Run) -> bool {
 /// Prints the summary: to standard output, or to standard error if standard output has packets or all rows. With `--format`, it
 /// is not printed if it goes to a file, or if the reader of the rows has ended the run.
 fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::Result<()> {
-    if args.printing.format.is_some() && (args.summary.is_some() || !crate::output::rows::has_reader()) {
+    if prints_all_rows(args) && (args.summary.is_some() || !crate::output::rows::has_reader()) {
         return Ok(());
     }
-    if args.printing.format.is_some() || writes_packets_to_stdout(args) {
+    if prints_all_rows(args) || writes_packets_to_stdout(args) {
         return summary.print(&mut std::io::stderr().lock(), args.json);
     }
     let mut out = std::io::stdout().lock();
@@ -429,6 +443,11 @@ fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::R
         writeln!(out)?;
     }
     summary.print(&mut out, args.json)
+}
+
+/// Returns true if standard output has all rows, in the format of `--format`.
+fn prints_all_rows(args: &Run) -> bool {
+    args.printing.for_standard_output(args.out.is_some()).format.is_some()
 }
 
 /// Returns the name of the packet source, for people.
@@ -523,7 +542,8 @@ fn assemble(
     let in_report: Vec<usize> =
         printed.iter().map(|(label, manifest)| report.add_module(label, manifest)).collect();
     let kind = (args.interface.is_some(), report.has_overview());
-    let rows = RowOutput::for_run(&args.printing, prints, kind, &printed, progress.bar())?;
+    let printing = args.printing.for_standard_output(args.out.is_some());
+    let rows = RowOutput::for_run(&printing, prints, kind, &printed, progress.bar())?;
     let mut shards: Vec<Shard> = Vec::new();
     let mut instances = Vec::new();
     for (program, label) in programs.iter().zip(&labels) {
@@ -563,6 +583,8 @@ fn assemble(
         _ => None,
     };
     let rotation = args.live.rotate;
+    let exports = Exports::open(&args.printing, args.out.as_deref(), rotation, &printed)?;
+    let is_parquet = args.printing.export_format(args.out.is_some()).is_none();
     let capture_file = args
         .write
         .as_ref()
@@ -576,8 +598,13 @@ fn assemble(
     {
         let manifest = program.admitted().manifest();
         let facts = origin_facts(args, captures, program.admitted());
-        let files =
-            RecordFiles::create(args.out.as_deref(), (&label, manifest), facts, durability, rotation)?;
+        let files = RecordFiles::create(
+            args.out.as_deref(),
+            (&label, manifest),
+            facts,
+            durability,
+            (rotation, is_parquet),
+        )?;
         for found in files.recovered() {
             // A closed standard error must not end the run.
             let _ = writeln!(
@@ -609,7 +636,7 @@ fn assemble(
     let ticks = ticks.chain(flushes).collect();
     let source = RunSource::new(packet_source, filter, limits, shards.len(), ticks, progress);
     let collector =
-        Collector::new(sinks, PacketOutputs::new(capture_file, forwarder), report, rows, durability);
+        Collector::new(sinks, PacketOutputs::new(capture_file, forwarder), report, rows, exports, durability);
     Ok((WorkerPool { source, shards, collector }, files))
 }
 

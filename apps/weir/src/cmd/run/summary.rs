@@ -10,6 +10,7 @@ use super::shard::{PacketFault, Shard};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_admission::Tier;
+use weir_export_files::{CollectorAddress, CollectorTotals};
 use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
 use weir_report::{CaptureInfo, OverviewDigest, RunModuleInfo, StreamInfo};
@@ -60,6 +61,10 @@ pub struct RunSummary {
     pub jobs: usize,
     /// The output capture of `-w`.
     pub written: Option<WrittenCapture>,
+    /// Texts that were cut in files of IPFIX.
+    pub cut_texts: u64,
+    /// The collector of `--collector`.
+    pub collector: Option<(CollectorAddress, CollectorTotals)>,
     /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
     /// True if a signal left a part of the capture unread.
@@ -374,6 +379,12 @@ impl RunSummary {
                 ));
             }
         }
+        if let Some((address, totals)) = &self.collector {
+            warnings.extend(totals.warnings().map(|warning| format!("{address}: {warning}")));
+        }
+        if self.cut_texts > 0 {
+            warnings.push(format!("{} texts were cut to the length of an IPFIX message", self.cut_texts));
+        }
         if self.totals.out_of_order > 0 {
             warnings.push(format!(
                 "time goes backwards {} times; ticks follow the latest time seen",
@@ -501,6 +512,9 @@ impl RunSummary {
             let (interface, packets, bytes) =
                 (forwarded.interface.escaped(), forwarded.packets, forwarded.bytes);
             writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
+        }
+        if let Some((address, totals)) = &self.collector {
+            writeln!(out, "\n{address}: {} records sent", totals.sent)?;
         }
         let documents = [(&self.report, "report"), (&self.summary, "summary")];
         let documents = documents.iter().filter_map(|(path, name)| Some((path.as_ref()?, name)));

@@ -8,6 +8,7 @@ mod results;
 use super::NodeCommandError;
 use super::args::FollowArgs;
 use crate::Failure;
+use crate::output::exports::{self, ExportsError};
 use crate::output::out_folder::OutFolderError;
 use crate::output::report_file::ReportFileError;
 use crate::output::rows::{RowOutput, StreamArgError, has_reader};
@@ -53,6 +54,9 @@ pub enum FollowError {
     /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
+    /// Rows in the format of another tool cannot be written, or have no destination.
+    #[error(transparent)]
+    Exports(#[from] ExportsError),
     /// The report cannot be written.
     #[error(transparent)]
     Report(#[from] ReportFileError),
@@ -73,7 +77,11 @@ pub enum FollowError {
 impl FollowError {
     /// Returns true if the cause is a wrong command line.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::StreamName { .. })
+        match self {
+            Self::Stream(_) | Self::StreamName { .. } => true,
+            Self::Exports(error) => error.is_usage(),
+            _ => false,
+        }
     }
 
     /// Returns true if the node has ended the records in an orderly way: all records until then are complete.
@@ -84,12 +92,14 @@ impl FollowError {
 
 /// Follows until the session ends, the node ends the records, a signal arrives, or the reader of the rows has gone.
 pub fn follow(args: &FollowArgs) -> Result<(), Failure> {
+    exports::check(&args.printing, args.out.as_deref()).map_err(FollowError::from)?;
     let request = follow_request(args)?;
     let mut client = Client::connect_to(&args.address.resolve()?)?;
     client.send(request, &[])?;
     let followed = Followed::from_reply(client.receive()?).map_err(FollowError::from)?;
     let printed = followed.labels();
-    let mut rows = RowOutput::for_follow(&args.printing, &printed).map_err(FollowError::from)?;
+    let printing = args.printing.for_standard_output(args.out.is_some());
+    let mut rows = RowOutput::for_follow(&printing, &printed).map_err(FollowError::from)?;
     let mut results = FollowResults::open(args, &followed)?;
     let mut signals = Signals::default();
     signals.catch().map_err(FollowError::Signals)?;
@@ -110,7 +120,7 @@ fn run(
     events: &Receiver<Result<FollowEvent, ClientError>>,
     (rows, results): (&mut RowOutput, &mut FollowResults),
 ) -> Result<(), FollowError> {
-    let needs_no_reader = args.out.is_some() || args.report.is_some();
+    let needs_no_reader = args.out.is_some() || args.report.is_some() || args.printing.collector.is_some();
     while !signals.interrupted.load(Ordering::Relaxed) && (needs_no_reader || has_reader()) {
         let mut next = match events.recv_timeout(CHECK_INTERVAL) {
             Ok(event) => Some(event),
@@ -163,7 +173,7 @@ pub fn follow_request(args: &FollowArgs) -> Result<ControlRequest, NodeCommandEr
         let name = given.split_once('.').map_or(given.as_str(), |(_, name)| name);
         Name::new(name).map_err(|error| FollowError::StreamName { given: given.clone(), error })
     };
-    let wants_all = args.out.is_some() || args.report.is_some();
+    let wants_all = args.out.is_some() || args.report.is_some() || args.printing.collector.is_some();
     let mut streams = args.printing.streams.iter().map(name).collect::<Result<Vec<Name>, _>>()?;
     if wants_all {
         streams.clear();

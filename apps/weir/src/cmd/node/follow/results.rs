@@ -3,11 +3,14 @@
 use super::FollowError;
 use super::followed::{Followed, ModuleInSession};
 use crate::cmd::node::args::FollowArgs;
+use crate::output::exports::{Exports, ExportsError};
 use crate::output::out_folder::OutFolder;
 use crate::output::record_files::RecordFiles;
 use crate::output::report_file::ReportFile;
 use std::io::{self, Write};
 use std::time::Instant;
+use weir_admission::Name;
+use weir_datapath::clock::wall_clock;
 use weir_node::control::protocol::FollowedStream;
 use weir_records::{Durability, FLUSH, StreamRows};
 use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
@@ -24,9 +27,13 @@ pub struct FollowResults {
     _out: Option<OutFolder>,
     /// The record files of each module; without `--out`, they only count.
     files: Vec<RecordFiles>,
+    /// The rows in the formats of other tools.
+    exports: Exports,
     report: Option<(RunReport, ReportFile)>,
     /// Missed rows of each stream of each module.
     missed: Vec<Vec<u64>>,
+    /// Those of them that are in the metadata of the present files.
+    missed_in_file: Vec<Vec<u64>>,
     has_files: bool,
     begin: Instant,
     flushed: Instant,
@@ -39,9 +46,15 @@ impl FollowResults {
     /// A file cannot be created, another run writes it, or the folder has results of an earlier run.
     pub fn open(args: &FollowArgs, followed: &Followed) -> Result<Self, FollowError> {
         let labels: Vec<String> = followed.modules.iter().map(|module| module.name.to_string()).collect();
-        let out = args.out.as_deref().map(|path| OutFolder::open(path, &labels, false)).transpose()?;
+        let out = args
+            .out
+            .as_deref()
+            .map(|path| OutFolder::open(path, &labels, args.rotate.is_some()))
+            .transpose()?;
         let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
         let session = args.session.to_string();
+        let exports = Exports::open(&args.printing, args.out.as_deref(), args.rotate, &followed.labels())?;
+        let is_parquet = args.printing.export_format(args.out.is_some()).is_none();
         let files = |module: &ModuleInSession| {
             let facts = vec![
                 ("weir.module_digest", module.digest.to_string()),
@@ -50,7 +63,13 @@ impl FollowResults {
                 (MISSED_ROWS, "0".to_owned()),
             ];
             let named = (module.name.as_str(), &module.manifest);
-            let files = RecordFiles::create(args.out.as_deref(), named, facts, Durability::Seconds, None)?;
+            let files = RecordFiles::create(
+                args.out.as_deref(),
+                named,
+                facts,
+                Durability::Seconds,
+                (args.rotate, is_parquet),
+            )?;
             for found in files.recovered() {
                 // A closed standard error must not end the run.
                 let _ = writeln!(
@@ -71,9 +90,22 @@ impl FollowResults {
             }
             (report, file)
         });
-        let missed = followed.modules.iter().map(|module| vec![0; module.manifest.streams.len()]).collect();
+        let missed: Vec<Vec<u64>> =
+            followed.modules.iter().map(|module| vec![0; module.manifest.streams.len()]).collect();
+        let missed_in_file = missed.clone();
         let (begin, has_files) = (Instant::now(), args.out.is_some());
-        Ok(Self { session, _out: out, files, report, missed, has_files, begin, flushed: begin })
+        Ok(Self {
+            session,
+            _out: out,
+            files,
+            exports,
+            report,
+            missed,
+            missed_in_file,
+            has_files,
+            begin,
+            flushed: begin,
+        })
     }
 
     /// Adds a record of the module with this index.
@@ -84,6 +116,7 @@ impl FollowResults {
         if let Some(files) = self.files.get_mut(module) {
             files.write(record)?;
         }
+        self.exports.push(module, record, wall_clock())?;
         if let Some((report, _)) = &mut self.report {
             report.add_record(module, record);
         }
@@ -93,12 +126,16 @@ impl FollowResults {
     /// Counts missed rows, also in the metadata of the stream's file.
     pub fn miss(&mut self, stream: FollowedStream, rows: u64) {
         let (module, index) = (usize::from(stream.module), usize::from(stream.stream));
-        let Some(missed) = self.missed.get_mut(module).and_then(|streams| streams.get_mut(index)) else {
+        let counters = [&mut self.missed, &mut self.missed_in_file];
+        let [Some(missed), Some(in_file)] =
+            counters.map(|missed| missed.get_mut(module).and_then(|streams| streams.get_mut(index)))
+        else {
             return;
         };
         *missed = missed.saturating_add(rows);
+        *in_file = in_file.saturating_add(rows);
         if let Some(files) = self.files.get_mut(module) {
-            files.set_fact(stream.stream, MISSED_ROWS, &missed.to_string());
+            files.set_fact(stream.stream, MISSED_ROWS, &in_file.to_string());
         }
     }
 
@@ -110,6 +147,19 @@ impl FollowResults {
         if self.flushed.elapsed() >= FLUSH {
             self.flushed = Instant::now();
             self.files.iter_mut().try_for_each(RecordFiles::flush)?;
+            self.rotate()?;
+            self.exports.flush(wall_clock())?;
+        }
+        Ok(())
+    }
+
+    /// Completes the record files that have reached their limit, and begins new ones, which count their missed rows anew.
+    fn rotate(&mut self) -> Result<(), FollowError> {
+        for (files, missed) in self.files.iter_mut().zip(&mut self.missed_in_file) {
+            if files.is_full() {
+                files.rotate()?;
+                missed.fill(0);
+            }
         }
         Ok(())
     }
@@ -128,20 +178,41 @@ impl FollowResults {
         let mut infos = Vec::new();
         let mut warnings: Vec<String> =
             failure.map(|error| format!("the records end here: {error}")).into_iter().collect();
-        for ((module, files), missed) in followed.modules.iter().zip(self.files).zip(&self.missed) {
+        let mut exported = self.exports.end(is_complete, wall_clock());
+        failed = failed.or(exported.errors.drain(..).next().map(|error| ExportsError::from(error).into()));
+        if let Some((address, totals)) = &exported.collector {
+            let _ = writeln!(io::stderr(), "weir: {address}: {} records sent", totals.sent);
+            for warning in totals.warnings() {
+                let _ = writeln!(io::stderr(), "weir: warning: {address}: {warning}");
+            }
+        }
+        for (index, ((module, files), missed)) in
+            followed.modules.iter().zip(self.files).zip(&self.missed).enumerate()
+        {
             let (streams, errors) = files.end(is_complete);
+            let streams = exported.streams_of(index, &module.manifest, streams);
             failed = failed.or(errors.into_iter().next().map(FollowError::from));
             let mut info = module_info(module, &streams);
-            for (stream, missed) in streams.iter().zip(missed) {
+            // Rotated files of one stream miss rows together.
+            let mut missed: Vec<(&Name, u64)> = module
+                .manifest
+                .streams
+                .iter()
+                .map(|stream| &stream.name)
+                .zip(missed.iter().copied())
+                .collect();
+            for stream in &streams {
+                let missed = missed.iter_mut().find(|(name, _)| **name == stream.name);
+                let missed = missed.map_or(0, |(_, rows)| std::mem::take(rows));
                 let name = format!("{}.{}", module.name, stream.name);
-                if *missed > 0 {
+                if missed > 0 {
                     let text =
                         format!("{missed} rows of {name} were missed, because the follower was too slow");
                     info.messages.push(text.clone());
                     warnings.push(text);
                 }
                 if self.has_files {
-                    describe(&name, stream, *missed);
+                    describe(&name, stream, missed);
                 }
             }
             infos.push(info);

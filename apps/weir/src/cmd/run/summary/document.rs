@@ -27,6 +27,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<WrittenDocument>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    collector: Option<CollectorDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<String>,
     /// The file of this document.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,16 @@ struct WrittenFileDocument {
     path: String,
     packets: u64,
     bytes: u64,
+}
+
+/// The collector of `--collector`.
+#[derive(Serialize)]
+struct CollectorDocument {
+    address: String,
+    records: u64,
+    lost: u64,
+    refused_datagrams: u64,
+    cut_texts: u64,
 }
 
 #[derive(Serialize)]
@@ -188,6 +200,13 @@ impl RunSummary {
                 lost: forwarded.lost.into_iter().collect(),
             }),
             written: self.written.as_ref().map(written_document),
+            collector: self.collector.as_ref().map(|(address, totals)| CollectorDocument {
+                address: address.to_string(),
+                records: totals.sent,
+                lost: totals.lost,
+                refused_datagrams: totals.refused,
+                cut_texts: totals.cut,
+            }),
             report: self.report.as_deref().map(path_text),
             summary: self.summary.as_deref().map(path_text),
             failed_files: self
