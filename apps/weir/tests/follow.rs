@@ -328,3 +328,62 @@ fn the_end_of_the_reader_ends_the_command_even_if_no_more_rows_come() {
     drop(rows);
     ended(child, "weir follow", Instant::now()).succeeds();
 }
+
+#[test]
+fn rows_are_written_in_the_formats_of_other_tools() {
+    let node = ScriptedNode::new(&session(), false);
+    let ended = node.run(&["--out", "OUT", "--format", "zeek"]).succeeds();
+    ended.reports("m.rows: 3 rows, 3 missed: ");
+    let read = |name: &str| fs::read_to_string(node.out().join(name)).unwrap();
+    let rows: Vec<String> =
+        read("m_rows.log").lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+    assert_eq!(rows, ["7\ta b", "18446744073709551615\t=1", "9\t\\xe2\\x80\\xaex"]);
+    let notices = read("notice.log");
+    assert_eq!(notices.lines().filter(|line| line.contains("\tWeir::m\t")).count(), 2, "{notices}");
+    assert!(notices.contains("scan\\x1b[2J of 10.0.0.0/8"), "{notices}");
+
+    let node = ScriptedNode::new(&session(), false);
+    node.run(&["--out", "OUT", "--format", "eve", "--stream", "findings"]).succeeds();
+    let events = fs::read_to_string(node.out().join("eve.json")).unwrap();
+    let alerts: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(alerts.len(), 2, "{events}");
+    assert_eq!(alerts[0]["alert"]["signature"], "scan\u{1b}[2J of 10.0.0.0/8");
+    // Without a folder, events are printed.
+    let node = ScriptedNode::new(&session(), false);
+    assert_eq!(node.run(&["--format", "eve"]).succeeds().text().lines().count(), 5);
+}
+
+#[test]
+fn a_format_that_the_records_cannot_have_is_refused() {
+    let node = ScriptedNode::new(&session(), false);
+    node.run(&["--format", "zeek"]).fails(2, &["--format zeek writes files: add --out DIR"]);
+    let arguments = ["--out", "OUT", "--format", "ipfix"];
+    node.run(&arguments).fails(2, &["no stream here has fields whose semantics are elements of IPFIX"]);
+    let node = ScriptedNode::new(&session(), false);
+    node.run(&["--collector", "udp://127.0.0.1:9"]).fails(2, &["--collector sends the rows of flows"]);
+}
+
+#[test]
+fn the_files_of_records_are_rotated() {
+    for (arguments, first) in [(&["--format", "zeek"][..], "m_rows_00001_20"), (&[], "m-0")] {
+        let mut lines = session();
+        lines.pop();
+        let node = ScriptedNode::new(&lines, true);
+        let out = node.out();
+        let mut command = node.command(&["--rotate", "1s", "--out", out.to_str().unwrap()]);
+        let child =
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (child, begin) = (child.spawn().unwrap(), Instant::now());
+        let complete = |name: &str| name.starts_with(first) && !name.ends_with(".part");
+        let is_complete = || {
+            let names = fs::read_dir(&out).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let found: Vec<String> =
+                names.map(|name| name.into_string().unwrap()).filter(|name| complete(name)).collect();
+            found.iter().any(|name| name.ends_with(".log") || out.join(name).join("rows.parquet").exists())
+        };
+        crate::run::net::wait_for(is_complete);
+        crate::run::net::interrupt(&child);
+        let text = ended(child, "weir follow --rotate", begin).succeeds();
+        text.reports("m.rows: 3 rows, 3 missed: ");
+    }
+}

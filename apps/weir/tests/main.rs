@@ -12,6 +12,7 @@ mod cli;
 mod compile;
 mod control;
 mod cookbook;
+mod exports;
 mod filters;
 mod follow;
 mod hostile;

@@ -48,6 +48,56 @@ fn record_files_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
     assert_eq!(rows(), 157);
 }
 
+#[test]
+fn logs_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let modules = tempfile::tempdir().unwrap();
+    let emitter = write(modules.path(), "emitter", EMITTER);
+    for (format, name) in [("zeek", "emitter_rows"), ("eve", "eve")] {
+        let out = tempfile::tempdir().unwrap();
+        let (emitter, dir) = (emitter.to_str().unwrap(), out.path().to_str().unwrap());
+        let arguments = ["-i", "b", "-m", emitter, "--rotate", "1s", "--out", dir, "--format", format];
+        let run = BackgroundRun::start(&arguments);
+        let logs = || {
+            let is_log = |path: &str| path.starts_with(name) && !path.ends_with(".part");
+            files_below(out.path())
+                .into_iter()
+                .filter(|(path, _)| is_log(path))
+                .map(|(_, path)| path)
+                .collect::<Vec<_>>()
+        };
+        let rows = |logs: &[PathBuf]| {
+            let texts: Vec<String> = logs.iter().map(|log| fs::read_to_string(log).unwrap()).collect();
+            texts.iter().flat_map(|text| text.lines()).filter(|line| !line.starts_with('#')).count()
+        };
+        send("a", bytes(&traffic(100)));
+        wait_for(|| !logs().is_empty());
+        let complete = logs();
+        assert!((1..=100).contains(&rows(&complete)), "{complete:?}");
+        let first = complete[0].file_name().unwrap().to_str().unwrap();
+        assert!(first.starts_with(&format!("{name}_00001_20")), "{first}");
+        let is_closed =
+            |log: &PathBuf| fs::read_to_string(log).unwrap().lines().last().unwrap().starts_with("#close");
+        assert!(format == "eve" || complete.iter().all(is_closed), "{complete:?}");
+        send("a", bytes(&traffic(50)));
+        interrupt(&run.child);
+        let text = run.end().0.succeeds().text().to_owned();
+        assert!(text.contains(&format!("{name}_00001_")), "{text}");
+        assert_eq!(rows(&logs()), 150);
+        // A later run goes on counting, and leaves the earlier files as they are.
+        let before = logs();
+        let again = BackgroundRun::start(&arguments);
+        send("a", bytes(&traffic(7)));
+        interrupt(&again.child);
+        again.end().0.succeeds();
+        let after = logs();
+        assert!(before.iter().all(|log| after.contains(log)) && after.len() > before.len());
+        assert_eq!(rows(&after), 157);
+    }
+}
+
 /// Returns the captures in a folder whose names have this beginning and end, in the order of the names.
 fn captures(folder: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
     let is_meant = |name: &str| name.starts_with(begin) && name.ends_with(end);

@@ -478,7 +478,15 @@ impl RunSummary {
             writeln!(out, "{gap}{line}")?;
         }
         let files = self.modules.iter().flat_map(|module| &module.streams);
-        let files: Vec<_> = files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))).collect();
+        // Several streams can share a file.
+        let mut rows_of: Vec<(&PathBuf, u64)> = Vec::new();
+        for (path, rows) in files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))) {
+            match rows_of.iter_mut().find(|(known, _)| *known == path) {
+                Some((_, sum)) => *sum += rows,
+                None => rows_of.push((path, rows)),
+            }
+        }
+        let files = rows_of;
         if !files.is_empty() {
             writeln!(out)?;
         }
