@@ -61,12 +61,6 @@ impl RowKind {
         }
     }
 
-    /// Returns the name of the log or file for the rows of a stream of the module with this label: that of Zeek, or a name
-    /// of its own. Only findings of several modules share a log.
-    pub fn log_name(self, label: &str, stream: &DeclaredStream) -> String {
-        self.zeek_log().map_or_else(|| format!("{label}_{}", stream.name), str::to_owned)
-    }
-
     /// Returns the `event_type` of `eve.json`, which is also the object with the details; `None` if Suricata has no such
     /// events.
     pub fn eve_type(self) -> Option<&'static str> {

@@ -24,6 +24,14 @@ pub enum ExportError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file of a crashed process cannot be completed.
+    #[error("cannot complete {} after a crash: {source}; it stays as it is", .path.escaped())]
+    Recover {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The complete file cannot be renamed.
     #[error("{} is complete, but does not get its name: {source}; rename it by hand", .path.escaped())]
     Rename {
@@ -39,7 +47,10 @@ impl ExportError {
     pub fn path(&self) -> &Path {
         match self {
             Self::Create(error) => &error.path,
-            Self::Busy(path) | Self::Write { path, .. } | Self::Rename { path, .. } => path,
+            Self::Busy(path)
+            | Self::Write { path, .. }
+            | Self::Recover { path, .. }
+            | Self::Rename { path, .. } => path,
         }
     }
 

@@ -9,6 +9,18 @@ use weir_os::private::NamedOutput;
 use weir_session::Record;
 use weir_units::{Bytes, Timestamp};
 
+/// The characters of a file's own name before a number.
+const OWN_NAME_MAX: usize = 44;
+
+/// The names of files for streams that Zeek has no log for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileNames {
+    /// `MODULE_STREAM`, in a folder for several modules.
+    OfRun,
+    /// `STREAM`, in a folder for one module. All names are [names](weir_admission::Name) then.
+    OfModule,
+}
+
 /// The files of streams in one format. In Zeek's and the IPFIX format they are named after the kinds of their rows, such
 /// as `conn.log`; a second stream of a kind has a file of its own.
 #[derive(Debug)]
@@ -45,6 +57,8 @@ pub struct ExportedRows {
 pub struct ExportOutcome {
     /// The streams.
     pub streams: Vec<ExportedRows>,
+    /// The rows in all files.
+    pub rows: u64,
     /// The texts that were cut, because a message of IPFIX has no room for them.
     pub cut: u64,
     /// The errors, at most one for each file. Earlier errors were returned before.
@@ -63,6 +77,7 @@ impl ExportFiles {
     /// The first error of `open`.
     pub fn create<E>(
         format: ExportFormat,
+        names: FileNames,
         streams: &[ExportStream<'_>],
         mut open: impl FnMut(&str) -> Result<NamedOutput, E>,
     ) -> Result<Self, E> {
@@ -71,7 +86,7 @@ impl ExportFiles {
         for stream in streams.iter().filter(|stream| Self::can_have(format, stream)) {
             let name = match format {
                 ExportFormat::Eve => "eve".to_owned(),
-                ExportFormat::Zeek | ExportFormat::Ipfix => log_name(format, stream, &plans),
+                ExportFormat::Zeek | ExportFormat::Ipfix => log_name(format, names, stream, &plans),
             };
             let known = plans.iter().position(|(known, _)| *known == name);
             let file = known.unwrap_or_else(|| {
@@ -87,11 +102,7 @@ impl ExportFiles {
             });
             members.push(*stream);
         }
-        let extension = match format {
-            ExportFormat::Zeek => "log",
-            ExportFormat::Eve => "json",
-            ExportFormat::Ipfix => "ipfix",
-        };
+        let extension = format.extension();
         let file = |(name, streams): &(String, Vec<ExportStream<'_>>)| {
             open(&format!("{name}.{extension}")).map(|output| ExportFile::new(format, name, streams, output))
         };
@@ -137,6 +148,7 @@ impl ExportFiles {
         let mut ended = Vec::new();
         for file in self.files {
             let file = file.end(is_complete, now);
+            outcome.rows = outcome.rows.saturating_add(file.rows);
             outcome.cut = outcome.cut.saturating_add(file.cut);
             outcome.errors.extend(file.error);
             ended.push((file.rows, file.path));
@@ -155,16 +167,29 @@ impl ExportFiles {
     }
 }
 
-/// Returns the name of a stream's log. Only the findings of several modules share one: rows of other streams can be about
-/// the same events.
+/// Returns the name of a stream's file: that of Zeek's log for its rows, or one of its own if Zeek has none, or another stream
+/// has it. Only the findings of several modules share a log.
 fn log_name(
     format: ExportFormat,
+    names: FileNames,
     stream: &ExportStream<'_>,
     plans: &[(String, Vec<ExportStream<'_>>)],
 ) -> String {
+    let of_log = |name: &str| plans.iter().find(|(known, _)| known == name).map(|(_, streams)| streams);
     let kind = RowKind::of(stream.declared);
-    let name = kind.log_name(stream.label, stream.declared);
-    let is_taken = plans.iter().any(|(known, _)| *known == name);
-    let is_shared = kind == RowKind::Finding && format == ExportFormat::Zeek;
-    if is_taken && !is_shared { format!("{name}_{}_{}", stream.label, stream.declared.name) } else { name }
+    if let Some(name) = kind.zeek_log() {
+        let are_findings =
+            |streams: &Vec<ExportStream<'_>>| streams.iter().all(|other| RowKind::of(other.declared) == kind);
+        let is_shared = kind == RowKind::Finding && format == ExportFormat::Zeek;
+        if of_log(name).is_none_or(|streams| is_shared && are_findings(streams)) {
+            return name.to_owned();
+        }
+    }
+    let own = match names {
+        FileNames::OfRun => format!("{}_{}", stream.label, stream.declared.name),
+        FileNames::OfModule => stream.declared.name.to_string(),
+    };
+    let stem: String = own.chars().take(OWN_NAME_MAX).collect();
+    let numbered = (2..).map(|number| format!("{stem}_{number}"));
+    std::iter::once(own).chain(numbered).find(|name| of_log(name).is_none()).unwrap_or_default()
 }

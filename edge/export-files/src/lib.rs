@@ -9,10 +9,12 @@ mod collector;
 mod error;
 mod file;
 mod files;
+mod recovery;
 
 pub use collector::{CollectorAddress, CollectorError, CollectorTotals, IpfixCollector};
 pub use error::ExportError;
-pub use files::{ExportFiles, ExportOutcome, ExportedRows};
+pub use files::{ExportFiles, ExportOutcome, ExportedRows, FileNames};
+pub use recovery::recover;
 
 use weir_admission::DeclaredStream;
 

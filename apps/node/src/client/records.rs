@@ -12,6 +12,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 use weir_admission::Name;
+use weir_export_files::ExportFormat;
 use weir_ledger::Digest;
 use weir_units::{Timestamp, escaped};
 
@@ -69,7 +70,10 @@ impl ListedRecords {
         let name = |text: &str| Name::new(text).map_err(|_| invalid());
         let (module, number) =
             folder.rsplit_once('-').filter(|(_, number)| is_number(number)).ok_or_else(invalid)?;
-        let stem = file.strip_suffix(".parquet").ok_or_else(invalid)?;
+        let is_export = ExportFormat::of_file(&file).is_some();
+        let stem = file.strip_suffix(".parquet");
+        let stem = stem.or_else(|| file.rsplit_once('.').filter(|_| is_export).map(|(stem, _)| stem));
+        let stem = stem.ok_or_else(invalid)?;
         let stream = match stem.split_once(".recovered-") {
             Some((stream, number)) if is_number(number) => stream,
             _ => stem,

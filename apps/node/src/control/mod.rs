@@ -26,6 +26,7 @@ pub(crate) mod preprocessing;
 pub mod process_isolation;
 pub mod protocol;
 pub(crate) mod quantity;
+pub mod record_format;
 pub mod renamed_keys;
 pub(crate) mod resource_keys;
 pub mod services;

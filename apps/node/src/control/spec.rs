@@ -14,6 +14,7 @@ use crate::control::link_spec::OutputSpec;
 pub use crate::control::preprocessing::{Checksum, ShardField, SubFlowSpec};
 use crate::control::process_isolation::Process;
 use crate::control::quantity;
+use crate::control::record_format::RecordFormat;
 use crate::control::resource_keys::{self, AmountKeys};
 pub use crate::control::services::{CallPayer, OfferSpec, UseSpec};
 use crate::control::share::ShareGrant;
@@ -61,6 +62,9 @@ derived::session! {
         /// The process of its modules: the node's process, or a process for each module with only the memory that the module may read [default: node].
         #[serde(default, skip_serializing_if = "quantity::is_default")]
         process: Process = Process::Node, "process node|own";
+        /// The format of its record files: Parquet, or that of another tool [default: parquet].
+        #[serde(default, skip_serializing_if = "quantity::is_default")]
+        record_format: RecordFormat = RecordFormat::Parquet, "record-format parquet|zeek|eve|ipfix";
         /// Order in which sessions lose packets under overload, the lowest first.
         #[serde(default)]
         priority: u8 = 0, "priority PRIORITY", change priority;

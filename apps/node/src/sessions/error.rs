@@ -7,12 +7,12 @@ use crate::sessions::channel_plan::PlanError;
 use crate::sessions::compiler_trust::BundleRefusal;
 use crate::sessions::link::{OutputError, UnknownLink};
 use crate::sessions::tables::TableError;
+use crate::sessions::writer::RecordFilesError;
 use std::time::Duration;
 use weir_compilation::bundle::BundleError;
 use weir_datapath::driver::BatchError;
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
-use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::ReservationRefusal as CpuRefusal;
 use weir_sched::link::{ChannelRefused as LinkRefusal, RateRefused};
@@ -347,7 +347,7 @@ pub enum NodeError {
     },
     /// Record files cannot be created.
     #[error(transparent)]
-    Records(#[from] RecordsError),
+    Records(#[from] RecordFilesError),
     /// Packets cannot be mapped into the sandbox.
     #[error(transparent)]
     Batch(#[from] BatchError),

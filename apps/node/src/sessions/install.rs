@@ -220,6 +220,7 @@ impl Node {
             manifest_text: String::from_utf8_lossy(admitted.module().manifest().unwrap_or_default())
                 .into_owned(),
             digest,
+            format: state.spec.record_format,
             findings: Arc::clone(&state.findings),
         };
         let written = self.writer.open(

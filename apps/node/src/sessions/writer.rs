@@ -4,14 +4,18 @@
 //! sessions of the modules. While the thread writes to a disk or waits for a disk, it holds no lock that a core
 //! thread takes.
 
+mod files;
 mod storage;
 
+use crate::control::record_format::RecordFormat;
 use crate::control::status::FollowedModule;
 use crate::core_thread::task::BatchOutput;
 use crate::sessions::findings::{FindingCounters, SessionFindings};
 use crate::sessions::followers::{Follower, Following};
 use crate::sessions::limits::SessionLimits;
 use crate::sync::{LeafMutex, OrderedMutex, rank};
+pub(crate) use files::RecordFilesError;
+use files::{EndedFiles, ModuleRecordFiles};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +28,8 @@ pub(crate) use storage::{
     OpenRecordFile, SessionFiles, StorageHolder, StoredFile, StoredRecords, StoredSession,
 };
 use weir_datapath::account::DeferredCharges;
-use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered, next_number};
+use weir_export_files::ExportError;
+use weir_records::{FLUSH, RecordsError, Recovered, next_number};
 use weir_rows::FindingReader;
 use weir_sandbox::thread_time;
 use weir_trust::grant::ModuleHash;
@@ -66,6 +71,8 @@ pub(crate) struct RecordedModule<'a> {
     pub(crate) manifest_text: String,
     /// Hash of the module's bytes.
     pub(crate) digest: ModuleHash,
+    /// Format of the files.
+    pub(crate) format: RecordFormat,
     /// Latest findings of the session.
     pub(crate) findings: Arc<SessionFindings>,
 }
@@ -104,7 +111,8 @@ struct ModuleWriter {
     module: Name,
     manifest: Manifest,
     folder: PathBuf,
-    files: Option<ModuleFiles>,
+    format: RecordFormat,
+    files: Option<ModuleRecordFiles>,
     /// Name of the folder of the open files: MODULE-FILE_NUMBER.
     label: String,
     storage: Arc<SessionFiles>,
@@ -259,8 +267,8 @@ impl RecordWriter {
         module: RecordedModule<'_>,
         folder: &Path,
         account: Arc<DeferredCharges>,
-    ) -> Result<Arc<WriteCounters>, RecordsError> {
-        let RecordedModule { name: module, manifest, manifest_text, digest, findings } = module;
+    ) -> Result<Arc<WriteCounters>, RecordFilesError> {
+        let RecordedModule { name: module, manifest, manifest_text, digest, format, findings } = module;
         let written: Arc<WriteCounters> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
@@ -270,6 +278,7 @@ impl RecordWriter {
             module: module.clone(),
             manifest: manifest.clone(),
             folder,
+            format,
             files: None,
             label: String::new(),
             storage,
@@ -442,10 +451,12 @@ impl Recovery {
                         return;
                     }
                     let found = weir_records::recover(&files);
-                    if !found.is_empty() {
+                    let exported = weir_export_files::recover(&files);
+                    if !found.is_empty() || !exported.is_empty() {
                         storage.update_recovered(&session, &files);
                     }
                     found.into_iter().for_each(log_recovered);
+                    exported.into_iter().for_each(log_exported);
                 }
             }
         })?;
@@ -478,8 +489,18 @@ fn log_recovered(found: Result<Recovered, RecordsError>) {
     }
 }
 
+fn log_exported(found: Result<PathBuf, ExportError>) {
+    match found {
+        Ok(path) => crate::log::info(&format!(
+            "an earlier run of the node crashed; its rows are complete in {}",
+            path.escaped()
+        )),
+        Err(error) => crate::log::warn(&error),
+    }
+}
+
 impl ModuleWriter {
-    fn files(&mut self) -> Result<&mut ModuleFiles, RecordsError> {
+    fn files(&mut self) -> Result<&mut ModuleRecordFiles, RecordFilesError> {
         if self.files.is_none() {
             let number = self.unused.take();
             let number =
@@ -489,8 +510,8 @@ impl ModuleWriter {
                 .storage
                 .begin(&label)
                 .map_err(|error| RecordsError::Folder { path: self.folder.clone(), source: error.into() });
-            let files = named.and_then(|()| {
-                ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds)
+            let files = named.map_err(RecordFilesError::from).and_then(|()| {
+                ModuleRecordFiles::create(self.format, &self.folder, (&label, &self.module), &self.manifest)
             });
             // The number is used again if the file cannot be created.
             self.unused = Some(number);
@@ -512,12 +533,13 @@ impl ModuleWriter {
         }
         for record in output.records.iter() {
             match self.write(&record) {
-                Ok(true) => {
+                Ok(Written::Row) => {
                     let bytes = (record.row.len() + record.tail.len()) as u64;
                     (self.rows, self.bytes) = (self.rows + 1, self.bytes.saturating_add(bytes));
                     self.on_disk = self.on_disk.saturating_add(bytes);
                 }
-                Ok(false) => self.count_lost(1),
+                Ok(Written::Paused) => self.count_lost(1),
+                Ok(Written::NoPlace) => {}
                 Err(error) => {
                     self.note_error(&error);
                     self.count_lost(1);
@@ -534,13 +556,13 @@ impl ModuleWriter {
         _ = self.rotate(rotation);
     }
 
-    /// Writes a row. Returns false, without trying, during the time [`RETRY`] after an error.
-    fn write(&mut self, record: &Record<'_>) -> Result<bool, RecordsError> {
+    /// Writes a row, unless an error occurred within the time [`RETRY`] before.
+    fn write(&mut self, record: &Record<'_>) -> Result<Written, RecordFilesError> {
         if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
-            return Ok(false);
+            return Ok(Written::Paused);
         }
-        self.files()?.write(record)?;
-        Ok(true)
+        let has_place = self.files()?.write(record)?;
+        Ok(if has_place { Written::Row } else { Written::NoPlace })
     }
 
     /// Counts rows that could not be written, under the cause of the last error.
@@ -550,7 +572,7 @@ impl ModuleWriter {
     }
 
     /// Records an error, and logs it unless an earlier error has been logged since files were last completed.
-    fn note_error(&mut self, error: &RecordsError) {
+    fn note_error(&mut self, error: &RecordFilesError) {
         self.is_disk_full = error.is_disk_full();
         if self.failed.replace(Instant::now()).is_none() {
             self.log(&format!("records are lost: {error}"));
@@ -563,7 +585,7 @@ impl ModuleWriter {
         let begin = thread_time();
         if self.flushed.elapsed() >= FLUSH {
             self.flushed = Instant::now();
-            if let Some(Err(error)) = self.files.as_mut().map(ModuleFiles::flush) {
+            if let Some(Err(error)) = self.files.as_mut().map(ModuleRecordFiles::flush) {
                 self.note_error(&error);
                 self.end();
             }
@@ -589,21 +611,22 @@ impl ModuleWriter {
     /// Completes the files. Rows that are not in the completed files are counted as lost.
     fn end(&mut self) {
         let Some(files) = self.files.take() else { return };
-        let ended = files.end();
+        let EndedFiles { kept, is_whole, late, cut, errors } = files.end();
         self.storage.end(&self.label);
-        let lost = std::mem::take(&mut self.rows).saturating_sub(ended.kept);
-        self.written.rows.fetch_add(ended.kept, Ordering::Relaxed);
-        let is_whole = ended.streams.iter().all(|stream| stream.path.as_deref().is_some_and(is_complete));
-        if is_whole || ended.kept > 0 {
+        let lost = std::mem::take(&mut self.rows).saturating_sub(kept);
+        self.written.rows.fetch_add(kept, Ordering::Relaxed);
+        if is_whole || kept > 0 {
             self.unused = None;
         }
-        let late: u64 = ended.streams.iter().map(|stream| stream.late).sum();
+        if cut > 0 {
+            self.log(&format!("{cut} texts were cut to the length of an IPFIX message"));
+        }
         if late > 0 {
             self.log(&format!(
                 "{late} times are after 2262-04-11: its files contain the latest time of their format instead"
             ));
         }
-        match ended.errors.first() {
+        match errors.first() {
             Some(error) => self.note_error(error),
             None if is_whole && self.failed.take().is_some() => self.log("records are written again"),
             None => {}
@@ -618,9 +641,14 @@ impl ModuleWriter {
     }
 }
 
-/// Returns true if the path is that of a completed file.
-fn is_complete(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "parquet")
+/// The result of writing a row.
+enum Written {
+    /// The row is in the files.
+    Row,
+    /// The row was not tried, because of an earlier error.
+    Paused,
+    /// The format of the files cannot have rows of this stream.
+    NoPlace,
 }
 
 #[cfg(test)]
@@ -635,7 +663,14 @@ mod tests {
 
     fn recorded<'a>(name: &'a Name, manifest: &'a Manifest) -> RecordedModule<'a> {
         let (manifest_text, findings) = (MANIFEST.to_owned(), Arc::default());
-        RecordedModule { name, manifest, manifest_text, digest: ModuleHash([0; 32]), findings }
+        RecordedModule {
+            name,
+            manifest,
+            manifest_text,
+            digest: ModuleHash([0; 32]),
+            format: RecordFormat::Parquet,
+            findings,
+        }
     }
 
     fn row(module: u64) -> BatchOutput {

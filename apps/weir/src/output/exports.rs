@@ -10,7 +10,7 @@ use weir_admission::{DeclaredStream, Manifest, Name};
 use weir_datapath::clock::wall_clock;
 use weir_export_files::{
     CollectorAddress, CollectorError, CollectorTotals, ExportError, ExportFiles, ExportFormat, ExportOutcome,
-    ExportStream, ExportedRows, IpfixCollector,
+    ExportStream, ExportedRows, FileNames, IpfixCollector,
 };
 use weir_os::private::NamedOutput;
 use weir_records::StreamRows;
@@ -213,7 +213,7 @@ impl Exports {
 
     /// Ends all files and the session with the collector. The files of a complete run get their names.
     pub fn end(self, is_complete: bool, now: Timestamp) -> EndedExports {
-        let ExportOutcome { mut streams, mut cut, mut errors } = self.complete;
+        let ExportOutcome { mut streams, mut cut, mut errors, .. } = self.complete;
         if let Some(files) = self.files {
             let ended = files.files.end(is_complete, now);
             streams.extend(ended.streams);
@@ -318,7 +318,7 @@ fn open(
     limit: Option<RotationLimit>,
 ) -> Result<ExportFiles, ExportsError> {
     let streams: Vec<ExportStream<'_>> = streams.iter().map(OwnedStream::borrowed).collect();
-    ExportFiles::create(format, &streams, |name| {
+    ExportFiles::create(format, FileNames::OfRun, &streams, |name| {
         let path = dir.join(name);
         if limit.is_some() {
             return open_next(&path);

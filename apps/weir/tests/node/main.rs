@@ -29,6 +29,7 @@ mod offloads;
 mod policy;
 mod processes;
 mod queues;
+mod record_formats;
 mod records;
 mod reload;
 mod remote;

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use weir_admission::Name;
+use weir_export_files::ExportFormat;
 use weir_os::private::{self, PrivateError, PrivateFolder};
 use weir_trust::credential::DelegationId;
 use weir_trust::grant::Resource;
@@ -194,6 +195,10 @@ fn module_of(label: &str) -> Option<(&str, u64)> {
 
 /// Returns true for the name of an incomplete record file, false for that of a complete one, and `None` for other names.
 fn is_incomplete_record_file(name: &str) -> Option<bool> {
+    let of_export = |name: &str| ExportFormat::of_file(name).is_some();
+    if of_export(name) || name.strip_suffix(".part").is_some_and(of_export) {
+        return Some(!of_export(name));
+    }
     let (stem, is_incomplete) = match name.strip_suffix(".parquet") {
         Some(stem) => (stem, false),
         None => (name.strip_suffix(".parquet.part").or_else(|| name.strip_suffix(".parquet.wal"))?, true),
