@@ -3,7 +3,7 @@
 use crate::run::document::{can_unshare, run_script};
 use crate::run::{root, sample};
 
-/// Creates what the commands use: a capture, a module, two interfaces, three keys and the configuration of a node.
+/// Creates what the commands use: a capture, a module, two interfaces and the loopback, three keys and the configuration of a node.
 const PREPARATION: &str = r#"
 set -eu -o pipefail
 mount -t tmpfs none /run
@@ -11,6 +11,7 @@ mkdir -m 700 /run/weir
 ip link add eth0 type veth peer name eth1
 ip link set eth0 up
 ip link set eth1 up
+ip link set lo up
 for who in operator security-team university node; do weir key new $who.key >/dev/null; done
 cat > node.toml <<END
 [node]

@@ -41,12 +41,12 @@ pub struct EveRows {
 struct Member {
     name: &'static str,
     field: StreamField,
-    value: Value,
+    value: MemberForm,
 }
 
 /// The way from a field's value to that of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Value {
+enum MemberForm {
     /// The field's own type.
     Plain,
     /// An array of this value alone.
@@ -173,20 +173,20 @@ fn place(
     kind: RowKind,
     stream: &DeclaredStream,
     index: usize,
-) -> Option<(&'static str, &'static str, Value)> {
+) -> Option<(&'static str, &'static str, MemberForm)> {
     let field = stream.fields.get(index)?;
     let name = semantic(field);
     let is_first = first(stream, name) == Some(index);
     let special = match (kind, name) {
-        (RowKind::Finding, "message") => Some(("alert", "signature", Value::Plain)),
-        (RowKind::Finding, "event.severity") => Some(("alert", "severity", Value::Severity)),
-        (RowKind::Quic, "tls.server_name") => Some(("quic", "sni", Value::Plain)),
-        (RowKind::Quic, "tls.ja4") => Some(("quic", "ja4", Value::Plain)),
+        (RowKind::Finding, "message") => Some(("alert", "signature", MemberForm::Plain)),
+        (RowKind::Finding, "event.severity") => Some(("alert", "severity", MemberForm::Severity)),
+        (RowKind::Quic, "tls.server_name") => Some(("quic", "sni", MemberForm::Plain)),
+        (RowKind::Quic, "tls.ja4") => Some(("quic", "ja4", MemberForm::Plain)),
         // A stream with two such fields has the offers of the client first.
         (RowKind::Tls, "tls.alpn") if !is_first && last(stream, name) == Some(index) => {
-            Some(("tls", "server_alpns", Value::List))
+            Some(("tls", "server_alpns", MemberForm::List))
         }
-        (RowKind::Tls, "tls.alpn") => Some(("tls", "client_alpns", Value::List)),
+        (RowKind::Tls, "tls.alpn") => Some(("tls", "client_alpns", MemberForm::List)),
         _ => None,
     };
     let is_special = special.is_some();
@@ -195,14 +195,14 @@ fn place(
         let (object, member) = path.split_once('.').unwrap_or(("", path));
         let value = match path {
             "" | "timestamp" => return None,
-            "proto" => Value::Protocol,
-            "vlan" => Value::OneElement,
-            "flow.start" | "flow.end" => Value::Plain,
-            "flow.age" => Value::Seconds,
-            "tls.notbefore" | "tls.notafter" => Value::Date,
-            "http.protocol" => Value::HttpVersion,
-            "dns.answers" => Value::Answers,
-            _ => Value::Plain,
+            "proto" => MemberForm::Protocol,
+            "vlan" => MemberForm::OneElement,
+            "flow.start" | "flow.end" => MemberForm::Plain,
+            "flow.age" => MemberForm::Seconds,
+            "tls.notbefore" | "tls.notafter" => MemberForm::Date,
+            "http.protocol" => MemberForm::HttpVersion,
+            "dns.answers" => MemberForm::Answers,
+            _ => MemberForm::Plain,
         };
         Some((object, member, value))
     })?;
@@ -211,7 +211,7 @@ fn place(
 }
 
 /// Appends a comma and a member; nothing if the value is null or does not exist in the member's type.
-fn push_member(out: &mut Vec<u8>, name: &str, field: &StreamField, value: Value, record: &Record<'_>) {
+fn push_member(out: &mut Vec<u8>, name: &str, field: &StreamField, value: MemberForm, record: &Record<'_>) {
     let begin = out.len();
     out.push(b',');
     push_json_text(out, name);
@@ -224,21 +224,21 @@ fn push_member(out: &mut Vec<u8>, name: &str, field: &StreamField, value: Value,
 }
 
 /// Appends a value; nothing if it is null or does not exist.
-fn push_value(out: &mut Vec<u8>, field: &StreamField, value: Value, record: &Record<'_>) {
+fn push_value(out: &mut Vec<u8>, field: &StreamField, value: MemberForm, record: &Record<'_>) {
     // Writing to memory cannot fail.
     let _ = match value {
-        Value::Plain => {
+        MemberForm::Plain => {
             push_plain(out, field, record);
             Ok(())
         }
-        Value::OneElement if read(field, record).is_some() => {
+        MemberForm::OneElement if read(field, record).is_some() => {
             out.push(b'[');
             push_plain(out, field, record);
             out.push(b']');
             Ok(())
         }
-        Value::OneElement => Ok(()),
-        Value::List => {
+        MemberForm::OneElement => Ok(()),
+        MemberForm::List => {
             if let Some(list) = text(field, record) {
                 push_array(out, list.split(',').filter(|element| !element.is_empty()), |out, element| {
                     push_json_text(out, element);
@@ -246,30 +246,30 @@ fn push_value(out: &mut Vec<u8>, field: &StreamField, value: Value, record: &Rec
             }
             Ok(())
         }
-        Value::Protocol => {
+        MemberForm::Protocol => {
             if let Some(number) = unsigned(field, record) {
                 push_json_text(out, &protocol_name(number));
             }
             Ok(())
         }
-        Value::Seconds => match nanos(field, record) {
+        MemberForm::Seconds => match nanos(field, record) {
             Some(ns) => write!(out, "{}", ns / 1_000_000_000),
             None => Ok(()),
         },
-        Value::Date => match unsigned(field, record) {
+        MemberForm::Date => match unsigned(field, record) {
             Some(ns) => {
                 let date = time_text(Timestamp(ns)).into_iter().take(19).map(char::from).collect::<String>();
                 write!(out, "\"{date}\"")
             }
             None => Ok(()),
         },
-        Value::HttpVersion => {
+        MemberForm::HttpVersion => {
             if let Some(version) = text(field, record) {
                 push_json_text(out, &format!("HTTP/{version}"));
             }
             Ok(())
         }
-        Value::Answers => {
+        MemberForm::Answers => {
             // The schema allows no empty array.
             if let Some(answers) = text(field, record).filter(|text| dns::answers(text).next().is_some()) {
                 push_array(out, dns::answers(&answers), |out, (ty, data)| {
@@ -286,7 +286,7 @@ fn push_value(out: &mut Vec<u8>, field: &StreamField, value: Value, record: &Rec
             }
             Ok(())
         }
-        Value::Severity => match unsigned(field, record) {
+        MemberForm::Severity => match unsigned(field, record) {
             Some(number) => write!(out, "{}", alert_severity(number)),
             None => Ok(()),
         },
@@ -363,11 +363,11 @@ fn push_metadata(out: &mut Vec<u8>, rest: &[&StreamField], record: &Record<'_>) 
     let (mut numbers, mut texts) = (Vec::new(), Vec::new());
     for field in rest {
         if !is_text(field) {
-            push_member(&mut numbers, field.name.as_str(), field, Value::Plain, record);
+            push_member(&mut numbers, field.name.as_str(), field, MemberForm::Plain, record);
             continue;
         }
         let mut member = Vec::new();
-        push_member(&mut member, field.name.as_str(), field, Value::Plain, record);
+        push_member(&mut member, field.name.as_str(), field, MemberForm::Plain, record);
         if let Some(first) = member.first_mut() {
             *first = b'{';
             texts.push(b',');

@@ -6,7 +6,7 @@ mod text;
 use crate::fields::{address, nanos, read, text as read_text, unsigned};
 use crate::flow_key::{FlowKey, FlowKeyFields};
 use crate::{dns, protocol};
-use columns::{Column, Content, Value};
+use columns::{Column, ColumnForm, Content};
 use std::io::Write as _;
 use text::{push_element, push_set, push_text};
 use weir_abi::row::FieldType;
@@ -125,20 +125,20 @@ fn state_without_tcp(key: &FlowKey, has_requests: bool, has_answers: bool) -> &'
 }
 
 /// Appends the value of a field; nothing if it is null, or does not exist in Zeek's type.
-fn push_value(out: &mut Vec<u8>, field: &StreamField, value: Value, record: &Record<'_>) {
+fn push_value(out: &mut Vec<u8>, field: &StreamField, value: ColumnForm, record: &Record<'_>) {
     // Writing to memory cannot fail.
     let _ = match value {
-        Value::Plain => {
+        ColumnForm::Plain => {
             push_plain(out, field, record);
             Ok(())
         }
-        Value::Interval => match nanos(field, record) {
+        ColumnForm::Interval => match nanos(field, record) {
             Some(ns) => push_micros(out, ns < 0, ns.unsigned_abs()),
             None => Ok(()),
         },
         // Zeek's ports are never unset: connections of protocols without ports have 0.
-        Value::Port => write!(out, "{}", unsigned(field, record).unwrap_or(0)),
-        Value::Protocol => {
+        ColumnForm::Port => write!(out, "{}", unsigned(field, record).unwrap_or(0)),
+        ColumnForm::Protocol => {
             let name: &[u8] = match unsigned(field, record) {
                 Some(protocol::TCP) => b"tcp",
                 Some(protocol::UDP) => b"udp",
@@ -148,33 +148,33 @@ fn push_value(out: &mut Vec<u8>, field: &StreamField, value: Value, record: &Rec
             };
             out.write_all(name)
         }
-        Value::TlsVersion => {
+        ColumnForm::TlsVersion => {
             if let Some(version) = read_text(field, record) {
                 push_text(out, tls_version(&version).as_bytes());
             }
             Ok(())
         }
-        Value::DnsType => match read_text(field, record).and_then(|name| dns::type_number(&name)) {
+        ColumnForm::DnsType => match read_text(field, record).and_then(|name| dns::type_number(&name)) {
             Some(number) => write!(out, "{number}"),
             None => Ok(()),
         },
-        Value::DnsCode => match read_text(field, record).and_then(|name| dns::code_number(&name)) {
+        ColumnForm::DnsCode => match read_text(field, record).and_then(|name| dns::code_number(&name)) {
             Some(number) => write!(out, "{number}"),
             None => Ok(()),
         },
-        Value::Answers => {
+        ColumnForm::Answers => {
             if let Some(answers) = read_text(field, record) {
                 push_set(out, dns::answers(&answers).map(|(_, data)| data.as_bytes()));
             }
             Ok(())
         }
-        Value::OneElement => {
+        ColumnForm::OneElement => {
             if let Some(FieldValue::Bytes(bytes)) = read(field, record) {
                 push_element(out, bytes);
             }
             Ok(())
         }
-        Value::FirstOfList => {
+        ColumnForm::FirstOfList => {
             if let Some(list) = read_text(field, record) {
                 push_text(out, list.split(',').next().unwrap_or_default().as_bytes());
             }

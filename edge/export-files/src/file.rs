@@ -40,7 +40,7 @@ enum Writer {
 
 /// The result of a file.
 #[derive(Debug)]
-pub(crate) struct EndedFile {
+pub(crate) struct EndedExport {
     /// Rows in the file.
     pub(crate) rows: u64,
     pub(crate) path: PathBuf,
@@ -159,7 +159,7 @@ impl ExportFile {
     }
 
     /// Writes the remaining rows. A complete file gets its name; another one keeps `.part`.
-    pub(crate) fn end(mut self, is_complete: bool, now: Timestamp) -> EndedFile {
+    pub(crate) fn end(mut self, is_complete: bool, now: Timestamp) -> EndedExport {
         let mut error = self.flush(now).err();
         let is_whole = is_complete && !self.has_failed;
         if let (Writer::Zeek(logs), true) = (&self.writer, is_whole)
@@ -180,6 +180,6 @@ impl ExportFile {
             self.output.present_path()
         };
         let cut = if let Writer::Ipfix(messages) = &self.writer { messages.cut() } else { 0 };
-        EndedFile { rows: self.written, path, cut, error }
+        EndedExport { rows: self.written, path, cut, error }
     }
 }

@@ -93,7 +93,7 @@ pub fn check(args: &RowArgs, out: Option<&Path>) -> Result<(), ExportsError> {
 
 /// The destinations of a run's rows in the formats of other tools.
 #[derive(Debug, Default)]
-pub struct Exports {
+pub struct ExportOutputs {
     files: Option<RotatedFiles>,
     collector: Option<IpfixCollector>,
     /// The rows and texts in files that are complete.
@@ -139,7 +139,7 @@ pub struct EndedExports {
     pub collector: Option<(CollectorAddress, CollectorTotals)>,
 }
 
-impl Exports {
+impl ExportOutputs {
     /// Begins the files in `out`, and connects to the collector, as the arguments say. The folder `out` must exist.
     ///
     /// # Errors

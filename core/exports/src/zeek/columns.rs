@@ -24,14 +24,14 @@ pub(super) enum Content {
     /// The same text in all rows.
     Text(String),
     /// A field.
-    Field(Box<StreamField>, Value),
+    Field(Box<StreamField>, ColumnForm),
     /// The state of a connection, without which it follows from the packets of both directions.
     State { state: Option<Box<StreamField>>, packets: [Box<StreamField>; 2] },
 }
 
 /// The way from a field's value to that of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum ColumnForm {
     /// The field's own type.
     Plain,
     /// Seconds of a duration.
@@ -59,20 +59,20 @@ enum From {
     Unset,
     Uid,
     /// The first field with one of these semantics.
-    First(&'static [&'static str], Value),
+    First(&'static [&'static str], ColumnForm),
     /// The last field with this semantic, where the first has the offers and the last has the choice.
-    Last(&'static str, Value),
+    Last(&'static str, ColumnForm),
     /// As `First`; without such a field the log has no such column.
-    Extra(&'static [&'static str], Value),
+    Extra(&'static [&'static str], ColumnForm),
     State,
     /// The name of the notice: `Weir::MODULE`.
     Note,
 }
 
-use From::{Extra, First, Last, Note, State, Uid, Unset};
-use Value::{
+use ColumnForm::{
     Answers, DnsCode, DnsType, FirstOfList, Interval, OneElement, Plain, Port, Protocol, TlsVersion,
 };
+use From::{Extra, First, Last, Note, State, Uid, Unset};
 
 type Standard = (&'static str, &'static str, From);
 
@@ -263,7 +263,7 @@ fn free_name(columns: &[Column], name: &str) -> String {
 /// Returns the content of a standard column, and notes the fields that it has in full; `None` if the log has no such column.
 fn content(label: &str, stream: &DeclaredStream, from: &From, used: &mut BTreeSet<usize>) -> Option<Content> {
     let boxed = |index: usize| stream.fields.get(index).cloned().map(Box::new);
-    let mut field = |index: Option<usize>, value: Value| {
+    let mut field = |index: Option<usize>, value: ColumnForm| {
         let index = index?;
         // The rest of the list would be lost.
         if value != FirstOfList {

@@ -6,7 +6,7 @@ use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::capture_file::CaptureFile;
 use super::forward::Forwarder;
 use super::outputs::Outputs;
-use crate::output::exports::{Exports, ExportsError};
+use crate::output::exports::{ExportOutputs, ExportsError};
 use crate::output::record_files::RecordFiles;
 use crate::output::rows::RowOutput;
 use std::io::Write;
@@ -68,7 +68,7 @@ pub struct Collector {
     /// The rows on standard output.
     pub rows: RowOutput,
     /// The rows in the formats of other tools.
-    pub exports: Exports,
+    pub exports: ExportOutputs,
     /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
     /// The time of the last packet or clock reading.
@@ -87,7 +87,7 @@ impl Collector {
         packet_outputs: PacketOutputs,
         report: RunReport,
         rows: RowOutput,
-        exports: Exports,
+        exports: ExportOutputs,
         durability: Durability,
     ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);

@@ -20,7 +20,7 @@ mod worker_pool;
 use crate::calibrated_profile::ProfileFileError;
 use crate::cli::Run;
 use crate::module_arg::ModuleArgError;
-use crate::output::exports::{self, Exports, ExportsError};
+use crate::output::exports::{self, ExportOutputs, ExportsError};
 use crate::output::out_folder::{OutFolder, OutFolderError};
 use crate::output::progress::RunProgress;
 use crate::output::record_files::RecordFiles;
@@ -583,7 +583,7 @@ fn assemble(
         _ => None,
     };
     let rotation = args.live.rotate;
-    let exports = Exports::open(&args.printing, args.out.as_deref(), rotation, &printed)?;
+    let exports = ExportOutputs::open(&args.printing, args.out.as_deref(), rotation, &printed)?;
     let is_parquet = args.printing.export_format(args.out.is_some()).is_none();
     let capture_file = args
         .write

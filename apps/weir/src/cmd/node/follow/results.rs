@@ -3,7 +3,7 @@
 use super::FollowError;
 use super::followed::{Followed, ModuleInSession};
 use crate::cmd::node::args::FollowArgs;
-use crate::output::exports::{Exports, ExportsError};
+use crate::output::exports::{ExportOutputs, ExportsError};
 use crate::output::out_folder::OutFolder;
 use crate::output::record_files::RecordFiles;
 use crate::output::report_file::ReportFile;
@@ -28,7 +28,7 @@ pub struct FollowResults {
     /// The record files of each module; without `--out`, they only count.
     files: Vec<RecordFiles>,
     /// The rows in the formats of other tools.
-    exports: Exports,
+    exports: ExportOutputs,
     report: Option<(RunReport, ReportFile)>,
     /// Missed rows of each stream of each module.
     missed: Vec<Vec<u64>>,
@@ -53,7 +53,8 @@ impl FollowResults {
             .transpose()?;
         let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
         let session = args.session.to_string();
-        let exports = Exports::open(&args.printing, args.out.as_deref(), args.rotate, &followed.labels())?;
+        let exports =
+            ExportOutputs::open(&args.printing, args.out.as_deref(), args.rotate, &followed.labels())?;
         let is_parquet = args.printing.export_format(args.out.is_some()).is_none();
         let files = |module: &ModuleInSession| {
             let facts = vec![
