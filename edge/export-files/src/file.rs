@@ -168,6 +168,12 @@ impl ExportFile {
             log.push_footer(&mut self.buffer, now);
             error = self.flush(now).err();
         }
+        if is_whole && error.is_none() && !self.output.is_in_place() {
+            // A file under its own name is complete, also after a crash of the machine.
+            let synced = self.output.open().and_then(std::fs::File::sync_data);
+            let path = self.output.present_path();
+            error = synced.map_err(|source| ExportError::Write { path, kept: self.written, source }).err();
+        }
         if is_whole && error.is_none() {
             let renamed = self.output.complete();
             error = renamed

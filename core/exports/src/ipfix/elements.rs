@@ -41,6 +41,10 @@ pub(crate) const PACKETS: Element = element("packetDeltaCount", 2, Unsigned(8));
 pub(crate) const START_MILLISECONDS: Element = element("flowStartMilliseconds", 152, Milliseconds);
 pub(crate) const END_MILLISECONDS: Element = element("flowEndMilliseconds", 153, Milliseconds);
 
+/// The way in which the direction of a connection was found (RFC 5103), and its value for "by the originator".
+pub(crate) const BIFLOW_DIRECTION: Element = element("biflowDirection", 239, Unsigned(1));
+pub(crate) const BY_ORIGINATOR: u64 = 1;
+
 /// The elements that semantics name.
 const ELEMENTS: &[Element] = &[
     OCTETS,

@@ -2,7 +2,8 @@
 
 use super::TEMPLATES_FROM;
 use super::elements::{
-    DataType, END_MILLISECONDS, Element, OCTETS, PACKETS, REVERSE, START_MILLISECONDS, find,
+    BIFLOW_DIRECTION, BY_ORIGINATOR, DataType, END_MILLISECONDS, Element, OCTETS, PACKETS, REVERSE,
+    START_MILLISECONDS, find,
 };
 use crate::RowKind;
 use crate::fields::{address, first, nanos, semantic, text, unsigned};
@@ -46,6 +47,8 @@ enum Source {
     Field(StreamField),
     /// The end of a connection: the begin plus the duration.
     Sum(StreamField, StreamField),
+    /// The same number in all records.
+    Constant(u64),
 }
 
 /// Makes the templates of a stream. They take their numbers from `next` on. None for a stream without keys.
@@ -89,6 +92,7 @@ fn parts_of(stream: &DeclaredStream, is_ipv4: bool) -> Vec<Part> {
         };
         parts.extend(start.or(time).map(|start| part(START_MILLISECONDS, Source::Field(start))));
         parts.extend(end.map(|end| part(END_MILLISECONDS, end)));
+        parts.push(part(BIFLOW_DIRECTION, Source::Constant(BY_ORIGINATOR)));
     }
     for (index, field) in stream.fields.iter().enumerate() {
         let name = semantic(field);
@@ -182,7 +186,7 @@ impl Template {
             }
             let value = match &part.source {
                 Source::Field(field) => text(field, record).unwrap_or_default(),
-                Source::Sum(..) => String::new(),
+                Source::Sum(..) | Source::Constant(_) => String::new(),
             };
             // Each text may use what the texts before it have left.
             let share = (room_for_texts / texts.max(1)).saturating_sub(TEXT_PREFIX_MAX);
@@ -201,30 +205,32 @@ impl Template {
 impl Part {
     /// Appends the value of an element of fixed length.
     fn push_fixed(&self, bytes: &mut Vec<u8>, record: &Record<'_>) {
-        let time = match &self.source {
+        let number = match &self.source {
             Source::Field(field) => unsigned(field, record).unwrap_or(0),
             Source::Sum(start, duration) => {
                 let start = unsigned(start, record).unwrap_or(0);
                 start.saturating_add_signed(nanos(duration, record).unwrap_or(0))
             }
+            Source::Constant(number) => *number,
         };
         let field = match &self.source {
-            Source::Field(field) | Source::Sum(_, field) => field,
+            Source::Field(field) | Source::Sum(_, field) => Some(field),
+            Source::Constant(_) => None,
         };
-        let ip = || address(field, record).unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let ip = || field.and_then(|field| address(field, record)).unwrap_or(Ipv6Addr::UNSPECIFIED);
         match self.element.ty {
             DataType::Unsigned(size) => {
-                let all = time.min(u64::MAX >> (64 - 8 * u32::from(size))).to_be_bytes();
+                let all = number.min(u64::MAX >> (64 - 8 * u32::from(size))).to_be_bytes();
                 bytes.extend_from_slice(all.get(8 - usize::from(size)..).unwrap_or_default());
             }
             DataType::Ipv4 => {
                 bytes.extend_from_slice(&ip().to_ipv4_mapped().map_or([0; 4], |ip| ip.octets()))
             }
             DataType::Ipv6 => bytes.extend_from_slice(&ip().octets()),
-            DataType::Milliseconds => bytes.extend_from_slice(&(time / Nanos::MILLISECOND.0).to_be_bytes()),
-            DataType::Nanoseconds => bytes.extend_from_slice(&ntp(time)),
+            DataType::Milliseconds => bytes.extend_from_slice(&(number / Nanos::MILLISECOND.0).to_be_bytes()),
+            DataType::Nanoseconds => bytes.extend_from_slice(&ntp(number)),
             DataType::DurationMicros => {
-                let micros = nanos(field, record).unwrap_or(0).max(0) / 1_000;
+                let micros = field.and_then(|field| nanos(field, record)).unwrap_or(0).max(0) / 1_000;
                 bytes.extend_from_slice(&u32::try_from(micros).unwrap_or(u32::MAX).to_be_bytes());
             }
             DataType::Text => {}
@@ -271,7 +277,7 @@ mod tests {
     fn times_of_ntp_have_the_nanosecond_that_they_were_made_from() {
         for ns in [0, 1, 999_999_999, 1_700_000_000_123_456_789, 4_000_000_000_000_000_001] {
             let stamp = u64::from_be_bytes(ntp(ns));
-            let fraction = u128::from(stamp & u64::from(u32::MAX)) * u128::from(Nanos::SECOND.0) >> 32;
+            let fraction = (u128::from(stamp & u64::from(u32::MAX)) * u128::from(Nanos::SECOND.0)) >> 32;
             assert_eq!(fraction, u128::from(ns % Nanos::SECOND.0));
             assert_eq!(stamp >> 32, (ns / Nanos::SECOND.0 + NTP_TO_UNIX) % (1 << 32));
         }

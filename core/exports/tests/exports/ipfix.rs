@@ -7,11 +7,14 @@ use weir_exports::ipfix::{DATAGRAM_BYTES_MAX, IpfixMessages, MESSAGE_BYTES_MAX};
 /// An element of a template: number, enterprise number and length.
 type Declared = (u16, Option<u32>, u16);
 
+/// A value of a record, with the number and the enterprise number of its element.
+type ElementValue = ((u16, Option<u32>), Vec<u8>);
+
 /// The data records of messages, by template; each value with its element's number and enterprise number.
 #[derive(Default)]
 struct Decoder {
     templates: HashMap<u16, Vec<Declared>>,
-    records: Vec<(u16, Vec<((u16, Option<u32>), Vec<u8>)>)>,
+    records: Vec<(u16, Vec<ElementValue>)>,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -84,7 +87,7 @@ impl Decoder {
     }
 }
 
-fn get(record: &[((u16, Option<u32>), Vec<u8>)], element: u16, enterprise: Option<u32>) -> Vec<u8> {
+fn get(record: &[ElementValue], element: u16, enterprise: Option<u32>) -> Vec<u8> {
     let found: Vec<&Vec<u8>> =
         record.iter().filter(|(key, _)| *key == (element, enterprise)).map(|(_, value)| value).collect();
     assert_eq!(found.len(), 1, "{element}");
