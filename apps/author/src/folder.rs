@@ -14,6 +14,7 @@ pub(crate) const GENERATED: &str = ".weir";
 const HEADERS: &[(&str, &str)] = &[
     ("weir.h", include_str!("../../../guest/sdk-c/weir.h")),
     ("weir_containers.h", include_str!("../../../guest/sdk-c/weir_containers.h")),
+    ("weir_parse.h", include_str!("../../../guest/sdk-c/weir_parse.h")),
 ];
 
 /// The files of the crate `weir-guest`, for modules outside of weir's repository.
@@ -22,9 +23,12 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/lib.rs", include_str!("../../../guest/sdk-rust/src/lib.rs")),
     ("src/bounded.rs", include_str!("../../../guest/sdk-rust/src/bounded.rs")),
     ("src/bytes.rs", include_str!("../../../guest/sdk-rust/src/bytes.rs")),
+    ("src/community_id.rs", include_str!("../../../guest/sdk-rust/src/community_id.rs")),
+    ("src/crypto.rs", include_str!("../../../guest/sdk-rust/src/crypto.rs")),
     ("src/descriptor.rs", include_str!("../../../guest/sdk-rust/src/descriptor.rs")),
     ("src/entry.rs", include_str!("../../../guest/sdk-rust/src/entry.rs")),
     ("src/find.rs", include_str!("../../../guest/sdk-rust/src/find.rs")),
+    ("src/finding.rs", include_str!("../../../guest/sdk-rust/src/finding.rs")),
     ("src/hash.rs", include_str!("../../../guest/sdk-rust/src/hash.rs")),
     ("src/heap.rs", include_str!("../../../guest/sdk-rust/src/heap.rs")),
     ("src/host.rs", include_str!("../../../guest/sdk-rust/src/host.rs")),
@@ -33,6 +37,13 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/log.rs", include_str!("../../../guest/sdk-rust/src/log.rs")),
     ("src/packet.rs", include_str!("../../../guest/sdk-rust/src/packet.rs")),
     ("src/parameter.rs", include_str!("../../../guest/sdk-rust/src/parameter.rs")),
+    ("src/parse/cursor.rs", include_str!("../../../guest/sdk-rust/src/parse/cursor.rs")),
+    ("src/parse/der.rs", include_str!("../../../guest/sdk-rust/src/parse/der.rs")),
+    ("src/parse/dns.rs", include_str!("../../../guest/sdk-rust/src/parse/dns.rs")),
+    ("src/parse/mod.rs", include_str!("../../../guest/sdk-rust/src/parse/mod.rs")),
+    ("src/parse/tls.rs", include_str!("../../../guest/sdk-rust/src/parse/tls.rs")),
+    ("src/parse/tlv.rs", include_str!("../../../guest/sdk-rust/src/parse/tlv.rs")),
+    ("src/parse/varint.rs", include_str!("../../../guest/sdk-rust/src/parse/varint.rs")),
     ("src/record.rs", include_str!("../../../guest/sdk-rust/src/record.rs")),
     ("src/scratch.rs", include_str!("../../../guest/sdk-rust/src/scratch.rs")),
     ("src/send.rs", include_str!("../../../guest/sdk-rust/src/send.rs")),

@@ -6,7 +6,7 @@ use std::process::Command;
 use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
 use weir_author::build;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -65,28 +65,34 @@ fn every_example_is_rebuilt_byte_for_byte() {
 /// The containers against models of them, in a native build with sanitizers.
 #[test]
 fn containers_do_what_their_models_do() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(program) = native_program("containers.c", home.path()) else { return };
+    let ran = Command::new(&program).output().unwrap();
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && printed.is_empty(), "{printed}");
+}
+
+/// Builds a test program of this folder natively, with sanitizers; `None` without the compiler.
+pub(crate) fn native_program(source: &str, home: &Path) -> Option<PathBuf> {
     let clang = Path::new("/usr/lib/llvm-19/bin/clang");
     if !clang.exists() {
         println!("SKIPPED: clang 19 is not installed");
-        return;
+        return None;
     }
-    let home = tempfile::tempdir().unwrap();
-    let program = home.path().join("containers");
+    let program = home.join("program");
     let compiled = Command::new(clang)
         .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-sanitize-recover=all"])
         .arg("-I")
         .arg(root().join("guest/sdk-c"))
-        .arg(root().join("apps/author/tests/containers.c"))
+        .arg(root().join("apps/author/tests").join(source))
         .arg("-o")
         .arg(&program)
         .arg("-lm")
-        .args(sanitizers(clang, home.path()))
+        .args(sanitizers(clang, home))
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let ran = Command::new(&program).output().unwrap();
-    let printed = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success() && printed.is_empty(), "{printed}");
+    Some(program)
 }
 
 /// The options for sanitizers, if the system has their libraries (Debian: libclang-rt-19-dev).

@@ -7,6 +7,7 @@ mod guide;
 mod in_the_sandbox;
 mod new_and_build;
 mod packing;
+mod parse;
 mod refused_loops;
 mod schema;
 mod sdk_rust;

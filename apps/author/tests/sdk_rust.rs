@@ -537,3 +537,29 @@ fn the_rust_sdks_own_tests_pass() {
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     assert!(!printed.contains(" 0 passed"), "{printed}");
 }
+
+/// Returns the paths of the files below a folder, in it.
+fn files(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(root, &path, found);
+        } else {
+            found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+        }
+    }
+    found.sort();
+}
+
+#[test]
+fn modules_get_every_source_file_of_the_rust_sdk() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("m");
+    weir_author::new(&dir, weir_author::ModuleLanguage::Rust).unwrap();
+    let (mut sdk, mut written) = (Vec::new(), Vec::new());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/sdk-rust/src");
+    files(&source, &source, &mut sdk);
+    let generated = dir.join(".weir/weir-guest/src");
+    files(&generated, &generated, &mut written);
+    assert_eq!(written, sdk);
+}

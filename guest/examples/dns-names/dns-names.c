@@ -5,21 +5,18 @@
 #include "weir.h"
 #include "module.h"
 #include "weir_containers.h"
-
-enum { NAME_BYTES = 255, HEADER_BYTES = 12 };
-
-WEIR_TEXT_KEY(name, NAME_BYTES)
+#include "weir_parse.h"
 
 struct queries {
     uint64_t first_ns, count;
 };
-WEIR_MAP(names, struct name, struct queries, 16384)
+WEIR_MAP(names, struct weir_dns_name, struct queries, 16384)
 
 static __attribute__((noinline)) void report(const struct names_entry *e)
 {
     const struct names_row row = {
         .first = e->value.first_ns,
-        .name = name_string(&e->key),
+        .name = weir_dns_string(&e->key),
         .queries = e->value.count,
     };
     emit_names(&row);
@@ -27,35 +24,21 @@ static __attribute__((noinline)) void report(const struct names_entry *e)
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    if (!(p->flags & WEIR_UDP) || !(p->flags & WEIR_L4) || p->dst_port != 53 || p->payload_len <= HEADER_BYTES)
+    if (!(p->flags & WEIR_UDP) || !(p->flags & WEIR_L4) || p->dst_port != 53)
         return WEIR_PASS;
-    const uint8_t *message = weir_payload(p);
-    if ((message[2] & 0x80) != 0 || weir_be16(message + 4) != 1) /* an answer, or not one question */
+    const struct weir_cursor message = weir_cursor_payload(p);
+    struct weir_cursor c = message;
+    struct weir_dns_header header;
+    struct weir_dns_name name;
+    if (!weir_read_dns_header(&c, &header) || (header.flags & WEIR_DNS_RESPONSE) != 0 || header.questions != 1)
         return WEIR_PASS;
-    struct name name = { 0 };
-    uint32_t left = 0; /* bytes of the current label */
-    for (uint32_t i = HEADER_BYTES; i < p->payload_len && i < HEADER_BYTES + NAME_BYTES; i++) {
-        uint8_t byte = message[i];
-        if (left == 0) {
-            if (byte == 0) { /* the name is complete */
-                name_lower(&name);
-                struct queries *q = names_add(name);
-                if (names_evicted() != NULL)
-                    report(names_evicted());
-                if (q->count++ == 0)
-                    q->first_ns = p->ts_ns;
-                return WEIR_PASS;
-            }
-            if (byte > 63)
-                return WEIR_PASS;
-            left = byte;
-            if (name.len > 0)
-                name_put(&name, '.');
-        } else {
-            left--;
-            name_put(&name, byte);
-        }
-    }
+    if (!weir_read_dns_name(&c, message, WEIR_DNS_LOWER, &name))
+        return WEIR_PASS;
+    struct queries *q = names_add(name);
+    if (names_evicted() != NULL)
+        report(names_evicted());
+    if (q->count++ == 0)
+        q->first_ns = p->ts_ns;
     return WEIR_PASS;
 }
 

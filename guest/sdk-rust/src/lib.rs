@@ -61,6 +61,7 @@ mod kept;
 mod log;
 mod packet;
 mod parameter;
+pub mod parse;
 mod record;
 mod scratch;
 mod send;
