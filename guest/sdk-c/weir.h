@@ -1385,4 +1385,89 @@ WEIR_INLINE struct weir_table weir_table_at(uint32_t window, uint32_t most)
  * because there is no session) or WEIR_UNKNOWN. In a module: publish_NAME(bytes, len) of module.h. */
 WEIR_INLINE int32_t weir_publish(uint32_t table, const void *bytes, uint32_t len) { return weir_host_publish(table, bytes, len); }
 
+/* ---- Messages with values --------------------------------------------------------------------------------------------- */
+
+/* Logs a line that is put together from up to 12 parts, which have to be of these types:
+ *
+ *     WEIR_LOGF(WEIR_WARNING, "no place for ", weir_src(p), ", port ", p->src_port, ": flags ", weir_hex(p->flags));
+ *
+ *     char *                     a text that ends with a zero
+ *     any integer type           in decimal digits
+ *     struct weir_hex            weir_hex(number): in hexadecimal digits
+ *     struct weir_ip             an address
+ *     struct weir_part           weir_part(bytes, len): bytes
+ *
+ * The line has at most WEIR_TEXT_BYTES bytes; what is beyond is left out. Each part has a constant bound of its time, and a value of
+ * another type does not compile. Returns WEIR_OK, or WEIR_FULL after WEIR_LOG_MESSAGES in a run. */
+#define WEIR_LOGF(level, ...)                                                                                                    \
+    __extension__({                                                                                                              \
+        struct weir_text weir_line = WEIR_TEXT;                                                                                  \
+        WEIR_LOG_PICK(__VA_ARGS__, WEIR_LOG_12, WEIR_LOG_11, WEIR_LOG_10, WEIR_LOG_9, WEIR_LOG_8, WEIR_LOG_7, WEIR_LOG_6,        \
+                      WEIR_LOG_5, WEIR_LOG_4, WEIR_LOG_3, WEIR_LOG_2, WEIR_LOG_1, )(__VA_ARGS__);                                \
+        weir_log_line((level), &weir_line);                                                                                      \
+    })
+
+struct weir_hex { uint64_t number; };
+struct weir_part { const uint8_t *bytes; uint32_t len; };
+
+/* Marks a number that WEIR_LOGF writes in hexadecimal digits. */
+WEIR_INLINE struct weir_hex weir_hex(uint64_t number) { return (struct weir_hex){ number }; }
+
+/* Marks bytes that WEIR_LOGF writes as a text. weir escapes control characters. */
+WEIR_INLINE struct weir_part weir_part(const void *bytes, uint32_t len) { return (struct weir_part){ (const uint8_t *)bytes, len }; }
+
+#define WEIR_LOG_PART(value)                                                                                                     \
+    _Generic((value), char *: weir_log_text, const char *: weir_log_text, struct weir_hex: weir_log_hex, struct weir_ip: weir_add_ip, \
+        struct weir_part: weir_log_part, bool: weir_add_number, unsigned char: weir_add_number, unsigned short: weir_add_number, \
+        unsigned: weir_add_number, unsigned long: weir_add_number, unsigned long long: weir_add_number, char: weir_log_signed,   \
+        signed char: weir_log_signed, short: weir_log_signed, int: weir_log_signed, long: weir_log_signed,                       \
+        long long: weir_log_signed)(&weir_line, (value))
+#define WEIR_LOG_PICK(a, b, c, d, e, f, g, h, i, j, k, l, pick, ...) pick
+#define WEIR_LOG_1(value) WEIR_LOG_PART(value)
+#define WEIR_LOG_2(value, ...) WEIR_LOG_PART(value); WEIR_LOG_1(__VA_ARGS__)
+#define WEIR_LOG_3(value, ...) WEIR_LOG_PART(value); WEIR_LOG_2(__VA_ARGS__)
+#define WEIR_LOG_4(value, ...) WEIR_LOG_PART(value); WEIR_LOG_3(__VA_ARGS__)
+#define WEIR_LOG_5(value, ...) WEIR_LOG_PART(value); WEIR_LOG_4(__VA_ARGS__)
+#define WEIR_LOG_6(value, ...) WEIR_LOG_PART(value); WEIR_LOG_5(__VA_ARGS__)
+#define WEIR_LOG_7(value, ...) WEIR_LOG_PART(value); WEIR_LOG_6(__VA_ARGS__)
+#define WEIR_LOG_8(value, ...) WEIR_LOG_PART(value); WEIR_LOG_7(__VA_ARGS__)
+#define WEIR_LOG_9(value, ...) WEIR_LOG_PART(value); WEIR_LOG_8(__VA_ARGS__)
+#define WEIR_LOG_10(value, ...) WEIR_LOG_PART(value); WEIR_LOG_9(__VA_ARGS__)
+#define WEIR_LOG_11(value, ...) WEIR_LOG_PART(value); WEIR_LOG_10(__VA_ARGS__)
+#define WEIR_LOG_12(value, ...) WEIR_LOG_PART(value); WEIR_LOG_11(__VA_ARGS__)
+
+static inline __attribute__((unused)) void weir_log_text(struct weir_text *text, const char *part)
+{
+    for (uint32_t i = 0; i < WEIR_TEXT_BYTES && part[i] != 0; i++)
+        weir_add_byte(text, (uint8_t)part[i]);
+}
+
+static inline __attribute__((unused)) void weir_log_part(struct weir_text *text, struct weir_part part)
+{
+    for (uint32_t i = 0; i < WEIR_TEXT_BYTES && i < part.len; i++)
+        weir_add_byte(text, part.bytes[i]);
+}
+
+static inline __attribute__((unused)) void weir_log_signed(struct weir_text *text, int64_t number)
+{
+    if (number < 0)
+        weir_add_byte(text, '-');
+    weir_add_number(text, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+}
+
+static inline __attribute__((unused)) void weir_log_hex(struct weir_text *text, struct weir_hex hex)
+{
+    for (uint32_t digit = 16; digit-- > 0;)
+        if (digit == 0 || hex.number >> 4 * digit != 0)
+            weir_add_byte(text, (uint8_t)"0123456789abcdef"[hex.number >> 4 * digit & 15]);
+}
+
+WEIR_INLINE int32_t weir_log_line(uint32_t level, const struct weir_text *text)
+{
+    /* At most WEIR_TEXT_BYTES. The compiler may not see that the comparison has no effect; so the analyser finds a bound of the cost. */
+    uint32_t len = text->len;
+    __asm__("" : "+r"(len));
+    return weir_log(level, text->bytes, len < WEIR_TEXT_BYTES ? len : WEIR_TEXT_BYTES);
+}
+
 #endif

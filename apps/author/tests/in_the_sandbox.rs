@@ -700,3 +700,40 @@ fn both_sdks_open_an_initial_packet_of_quic() {
         assert_eq!(codes, [99, -6, -2, -2, 32], "{lang:?}");
     }
 }
+
+#[test]
+fn a_module_in_c_logs_lines_with_values() {
+    if !has_c() {
+        return;
+    }
+    let source = r#"
+        #include "weir.h"
+        WEIR_EXPORT(weir_start) int32_t weir_start(void)
+        {
+            static char long_text[600];
+            weir_fill(long_text, 'x', sizeof long_text - 1);
+            const char *name = "four";
+            WEIR_LOGF(WEIR_WARNING, "no ", name, " in ", weir_hex(0xC0FFEE), ", ", weir_hex(0), ", ", (uint8_t)200, '!', (bool)true);
+            WEIR_LOGF(WEIR_INFO, INT64_MIN, " ", (int8_t)-1, " ", UINT64_MAX, " ", (int16_t)300);
+            const uint8_t address[16] = { 192, 0, 2, 1 };
+            WEIR_LOGF(WEIR_ERROR, weir_ip_v4(address), " ", weir_part("a\nbc", 3), " ", weir_ip_v6(address));
+            WEIR_LOGF(WEIR_INFO, long_text);
+            WEIR_LOGF(WEIR_INFO, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+            return 0;
+        }
+        WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p) { (void)p; return WEIR_PASS; }
+    "#;
+    let ran = run(ModuleLanguage::C, &[("weir.toml", HEAD), ("m.c", source)], &[]);
+    let lines: Vec<(u8, &str)> = ran.log.iter().map(|line| (line.level, line.text.as_str())).collect();
+    let minimum = i64::MIN.to_string() + " -1 " + &u64::MAX.to_string() + " 300";
+    assert_eq!(
+        lines,
+        [
+            (1, "no four in c0ffee, 0, 200331"),
+            (2, minimum.as_str()),
+            (0, "192.0.2.1 a\\nb c000:201::"),
+            (2, "x".repeat(256).as_str()),
+            (2, "123456789101112"),
+        ]
+    );
+}
