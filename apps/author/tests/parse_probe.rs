@@ -6,7 +6,7 @@
 #[path = "../.weir/module.rs"]
 mod module;
 
-use weir_guest::parse::{extension_type, server_name, zigzag, Cursor, NameCase, ParseError};
+use weir_guest::parse::{extension_type, handshake_type, server_name, zigzag, Cursor, NameCase, ParseError};
 use weir_guest::{Packet, StreamEvent, StreamReply, Verdict};
 
 struct Probe {
@@ -87,13 +87,23 @@ impl Probe {
 
     fn tls(&mut self, mut c: Cursor) -> Result<(), ParseError> {
         for _ in 0..4 {
-            let Some(mut record) = c.tls_record()? else { break };
-            let Some(mut message) = record.body.tls_message()? else { continue };
-            for extension in message.body.tls_client_hello()?.extensions() {
-                let extension = extension?;
-                if extension.ty == extension_type::SERVER_NAME {
-                    self.add(server_name(extension.value)?.len() as u64);
-                }
+            let Some(record) = c.tls_record()? else { break };
+            self.hello(record.body)?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn hello(&mut self, mut body: Cursor) -> Result<(), ParseError> {
+        let Some(mut message) = body.tls_message()? else { return Ok(()) };
+        let hello = match message.ty {
+            handshake_type::CLIENT_HELLO => message.body.tls_client_hello()?,
+            _ => message.body.tls_server_hello()?,
+        };
+        for extension in hello.extensions() {
+            let extension = extension?;
+            if extension.ty == extension_type::SERVER_NAME {
+                self.add(server_name(extension.value)?.len() as u64);
             }
         }
         Ok(())
