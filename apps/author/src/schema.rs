@@ -33,7 +33,7 @@ fn schema() -> Value {
                 "type": "integer", "enum": [ABI_VERSION],
             },
             "license": text("Licence, as an SPDX expression such as \"Apache-2.0 OR MIT\""),
-            "summary": text("What the module does, in one line"),
+            "summary": text("Purpose of the module, in one line"),
             "kind": choice(
                 "monitor: only looks. filter: drops or patches packets. active: sends frames, or is a load on purpose. \
                  The last two run only when named",
@@ -67,13 +67,13 @@ fn schema() -> Value {
             "stream": list("A stream of records that the module emits", stream()),
             "output": list("An output for frames that the module sends", json!({
                 "type": "object", "additionalProperties": false, "required": ["name"],
-                "properties": { "name": name("Name of the output"), "summary": text("What is sent there") },
+                "properties": { "name": name("Name of the output"), "summary": text("The frames that are sent there") },
             })),
             "service": list("A service for modules of other sessions", json!({
                 "type": "object", "additionalProperties": false, "required": ["name", "request", "answer"],
                 "properties": {
                     "name": { "description": "Name of the service", "type": "string" },
-                    "summary": text("What the service does"),
+                    "summary": text("Purpose of the service"),
                     "request": amount("The longest request, such as \"64 B\""),
                     "answer": amount("The longest answer, such as \"1 KiB\""),
                 },
@@ -82,7 +82,7 @@ fn schema() -> Value {
                 "type": "object", "additionalProperties": false, "required": ["name", "access", "bytes"],
                 "properties": {
                     "name": name("Name of the table"),
-                    "summary": text("What the table has"),
+                    "summary": text("Contents of the table"),
                     "access": { "description": "read or publish", "enum": ["read", "publish"] },
                     "bytes": amount("The largest size, such as \"64 KiB\""),
                 },
@@ -135,7 +135,7 @@ fn parameter() -> Value {
             "min": value("The least value"),
             "max": value("The largest value"),
             "unit": text("Unit of the value, such as \"ns\" or \"packets\""),
-            "summary": text("What the parameter does, in one line"),
+            "summary": text("Effect of the parameter, in one line"),
         },
     })
 }
@@ -152,7 +152,7 @@ fn stream() -> Value {
         "required": ["name"],
         "properties": {
             "name": name("Name of the stream; the source emits its rows with emit_NAME()"),
-            "summary": text("What a row is, in one line"),
+            "summary": text("Meaning of a row, in one line"),
             "field": list("A field of each row", json!({
                 "type": "object",
                 "additionalProperties": false,
@@ -161,9 +161,9 @@ fn stream() -> Value {
                     "name": name("Name of the field"),
                     "type": { "description": "Type of the value", "enum": types },
                     "optional": { "description": "True if the value can be null", "type": "boolean", "default": false },
-                    "semantic": { "description": "What the field means, for other tools", "anyOf": semantics },
+                    "semantic": { "description": "Meaning of the field, for other tools", "anyOf": semantics },
                     "unit": text("Unit of the value, such as \"ns\" or \"packets\""),
-                    "summary": text("What the field has, in one line"),
+                    "summary": text("Contents of the field, in one line"),
                 },
             })),
         },

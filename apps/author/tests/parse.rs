@@ -10,11 +10,11 @@ use weir_admission::{Admitted, Tier};
 use weir_author::{ModuleLanguage, build, new};
 
 /// The helpers of the Rust SDK, compiled here too.
-#[allow(dead_code, unused_imports, unreachable_pub)]
+#[allow(dead_code, unused_imports, unreachable_pub, clippy::cast_possible_truncation)]
 #[path = "../../../guest/sdk-rust/src/parse/mod.rs"]
-mod parse;
+mod helpers;
 
-use parse::{Cursor, DnsName, NameCase, ParseError, extension_type, handshake_type, record_type};
+use helpers::{Cursor, DnsName, NameCase, ParseError, extension_type, handshake_type, record_type};
 
 /// A line for the programs: kind, bytes, number.
 struct Input {
@@ -93,7 +93,7 @@ impl Random {
         }
         let start = if starts.is_empty() { 0 } else { self.below(starts.len()) };
         let any = self.below(bytes.len() + 2);
-        let place = starts.get(start).filter(|_| any % 4 != 0).copied().unwrap_or(any);
+        let place = starts.get(start).filter(|_| !any.is_multiple_of(4)).copied().unwrap_or(any);
         (bytes, place)
     }
 }
@@ -108,7 +108,7 @@ fn line(input: &Input) -> String {
     };
     match input.kind {
         "varint" => {
-            let value = cursor.varint().map(parse::zigzag);
+            let value = cursor.varint().map(helpers::zigzag);
             number(cursor, value)
         }
         "signed" => {
@@ -156,7 +156,7 @@ fn sum_of_numbers(c: &mut Cursor<'_>) -> Result<u64, ParseError> {
 }
 
 fn elements<'a>(
-    list: impl Iterator<Item = Result<parse::Tlv<'a>, ParseError>>,
+    list: impl Iterator<Item = Result<helpers::Tlv<'a>, ParseError>>,
     is_shown: fn(u32) -> bool,
 ) -> String {
     let mut text = String::new();
@@ -221,7 +221,7 @@ fn tls(mut cursor: Cursor<'_>, text: &mut String) -> Result<(), ParseError> {
                     Ok(extension) => {
                         let _ = write!(text, "{}:{} ", extension.ty, extension.value.rest().len());
                         if extension.ty == extension_type::SERVER_NAME {
-                            let name = parse::server_name(extension.value);
+                            let name = helpers::server_name(extension.value);
                             *text += &hex(name.unwrap_or_default());
                             *text += ending(name);
                             *text += " ";
@@ -391,7 +391,7 @@ fn leb128_is_read_as_wasmparser_reads_it() {
     for input in inputs().iter().filter(|input| matches!(input.kind, "varint" | "signed")) {
         let mut reader = wasmparser::BinaryReader::new(&input.bytes, 0);
         let number = match input.kind {
-            "varint" => reader.read_var_u64().map(parse::zigzag),
+            "varint" => reader.read_var_u64().map(helpers::zigzag),
             _ => reader.read_var_i64(),
         };
         let expected = match number {

@@ -33,7 +33,7 @@ fn schema() -> Option<PathBuf> {
     }
     let _ = writeln!(
         std::io::stderr(),
-        "SKIPPED: no schema of eve.json (lab/setup --tests fetches it, or {VARIABLE} names it)"
+        "SKIPPED: no schema of eve.json: put etc/schema.json of Suricata at target/suricata, or name it in {VARIABLE}"
     );
     None
 }

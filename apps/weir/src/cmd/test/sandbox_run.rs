@@ -26,7 +26,7 @@ const SCRIPT_BYTES_MAX: usize = 256 << 20;
 /// The run of a test in the sandbox.
 #[derive(Debug)]
 pub(super) struct SandboxRun {
-    /// What the module did, a JSON object a line: rows as `weir run --format json` prints them, and the other effects.
+    /// The effects of the module, a JSON object a line: rows as `weir run --format json` prints them, and others.
     pub(super) lines: Vec<String>,
     /// The calls, without packets.
     pub(super) steps: Vec<TraceStep>,
