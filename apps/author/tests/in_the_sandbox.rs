@@ -53,8 +53,12 @@ pub(crate) fn run_on(
     }
     let built = build(&dir, &if lang == ModuleLanguage::C { options() } else { rust_options() }).unwrap();
     assert_eq!(built.messages, "");
-    let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), settings).unwrap();
+    run_built(capture, std::fs::read(built.path).unwrap(), settings)
+}
 
+/// Runs a module on a capture, with its ticks left out.
+pub(crate) fn run_built(capture: &Path, module: Vec<u8>, settings: &[ParameterSetting]) -> ModuleRun {
+    let admitted = Admitted::admit(module, settings).unwrap();
     let engine = Engine::new(weir_sandbox::EngineOptions::default(), None).unwrap();
     let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
     let mut capture = Capture::open(CaptureInput::File(capture.to_owned())).unwrap();

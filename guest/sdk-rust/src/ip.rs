@@ -73,6 +73,16 @@ impl Prefix {
         Self { address: u128::from_be_bytes(address.0) & mask, mask, is_ipv6: bits < 96 }
     }
 
+    /// Returns the first address of the prefix.
+    pub const fn address(&self) -> Ip {
+        Ip(self.address.to_be_bytes())
+    }
+
+    /// Returns the length counted in 128 bits; for IPv4, 96 more than the usual prefix length.
+    pub const fn bits(&self) -> u8 {
+        self.mask.count_ones() as u8
+    }
+
     /// Returns true if the prefix contains the address.
     #[inline(always)]
     pub fn contains(&self, ip: Ip) -> bool {

@@ -48,6 +48,7 @@ extern crate std;
 mod bounded;
 mod bytes;
 mod community_id;
+pub mod containers;
 mod crypto;
 mod descriptor;
 mod entry;
