@@ -40,9 +40,15 @@ modules: setup-tests build ## the shipped modules again from their sources (then
 			else echo "$$dir: no npm, so it stays as it is"; fi; \
 			continue; \
 		fi; \
-		said=$$($(WEIR) build $$dir) || exit 1; \
+		record=guest/modules/TOOLCHAIN; \
+		if [ -f $$dir/Cargo.toml ]; then \
+			record=guest/examples/RUST_TOOLCHAIN; \
+			if ! said=$$($(WEIR) build $$dir); then echo "$$dir: it stays as it is"; continue; fi; \
+		else \
+			said=$$($(WEIR) build $$dir) || exit 1; \
+		fi; \
 		echo "$$said"; \
-		echo "$$said" | sed -n 's/^built with //p' > guest/modules/TOOLCHAIN; \
+		echo "$$said" | sed -n 's/^built with //p' > $$record; \
 	done
 
 run: build ## the default modules over the sample capture, with an HTML report
