@@ -8,7 +8,7 @@ TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample man completions clean
+.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,12 @@ fuzz: setup ## every fuzz target for SECONDS each (60), both back ends against a
 
 sample: ## record the sample capture again (root, or sudo; Linux)
 	$(SUDO) lab/sample/record.py
+
+check-languages: build ## the modules in other languages: builds, bounds and rows (compilers from PyPI and npm)
+	WEIR=$(CURDIR)/$(WEIR) guest/languages/check.py
+
+check-contrib: build ## Prometheus rules and Grafana dashboard against a live node (root, or sudo; prometheus)
+	$(SUDO) contrib/check.py --weir $(CURDIR)/$(WEIR)
 
 man: build ## manual pages, into out/man
 	mkdir -p out/man

@@ -14,6 +14,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,28 @@ def has_compiler(language):
         wanted = (HERE / "zig/requirements.txt").read_text().split("==")[1].strip()
         return run(os.environ.get("PYTHON", "python3"), "-m", "ziglang", "version").stdout.strip() == wanted
     return (HERE / language / "node_modules/.bin/asc").exists()
+
+
+# Of a file: where the descriptor begins and ends, a field of it, a flag, and a host function with its arguments.
+INTERFACES = {
+    "c": ("../sdk-c/weir.h", r"struct weir_packet \{", r"\n\};", r"^    uint(?P<bits>\d+)_t (?P<name>\w+)(?=[;\[])",
+          r"WEIR_(\w+) = 1 << (\d+),", r"WEIR_IMPORT\(\w+\) \w+ weir_host_(\w+)\((.*?)\);"),
+    "zig": ("zig/weir.zig", r"const Packet = extern struct \{", r"comptime", r"^    (?P<name>\w+): (\[\d+\])?u(?P<bits>\d+),",
+            r"pub const (\w+): u32 = 1 << (\d+);", r'extern "weir" fn (\w+)\((.*?)\)'),
+    "assemblyscript": ("assemblyscript/weir.ts", r"class Packet \{", r"/\*\*", r"^  (?P<name>\w+): u(?P<bits>\d+);",
+                       r"const (\w+): u32 = 1 << (\d+);", r"function host_(\w+)\((.*?)\)"),
+}
+
+
+def interface_of(language):
+    """The descriptor's fields, the flags with their bits, and the host functions with their numbers of arguments."""
+    file, begin, end, field, flag, function = INTERFACES[language]
+    text = (HERE / file).read_text()
+    descriptor = re.search(f"{begin}(.*?){end}", text, re.S)[1]
+    fields = [(found["name"], found["bits"]) for found in re.finditer(field, descriptor, re.M)]
+    flags = {name.lower(): int(bit) for name, bit in re.findall(flag, text)}
+    functions = {name: arguments.count(",") + 1 for name, arguments in re.findall(function, text)}
+    return [it for it in fields if not it[0].startswith("spare")], flags, functions
 
 
 def rows_of(weir, module, capture):
@@ -100,6 +123,14 @@ def main():
     modules = {language: HERE / language / "dns-sizes.wasm" for language in languages}
     manifests = {(HERE / language / "weir.toml").read_bytes() for language in languages}
     report("all: the same manifest", len(manifests) == 1)
+
+    fields, flags, functions = interface_of("c")
+    cryptography = {"hmac", "hkdf", "aead_open", "aes_block"}
+    functions = {name: count for name, count in functions.items() if name not in cryptography}
+    for language in languages:
+        got = interface_of(language)
+        found = min(len(fields), len(flags), len(functions)) > 10
+        report(f"{language}: the interface of weir.h", found and got == (fields, flags, functions), f"{len(fields)} fields, {len(functions)} functions")
 
     for language, module in modules.items():
         if has_compiler(language):

@@ -4,7 +4,7 @@
 const std = @import("std");
 const weir = @import("weir.zig");
 
-/// A failed check of Zig traps without a message: the code of messages would have no bound.
+/// A failed check traps. The default handler formats a message, for whose code weir finds no bound.
 pub const panic = std.debug.no_panic;
 
 // ---- The manifest: parameters and streams in its order ----------------------------------------------------------------

@@ -9,7 +9,7 @@
 //!     export fn weir_stop(now: u64) void
 //!     export fn weir_rest(now: u64) i32
 //!
-//! weir puts each parameter of a constant index into the running module as a number, so reading it costs nothing.
+//! weir makes a constant of each parameter whose index is a constant, so reading it costs nothing.
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 /// Result of `weir_start`.
