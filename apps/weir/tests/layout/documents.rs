@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use weir_ledger::Usage;
 
 /// Folders with third-party text or generated pages.
-const LEFT_OUT: &[&str] = &["target", "out", "templates", "data"];
+const LEFT_OUT: &[&str] = &["target", "out", "templates", "data", "node_modules"];
 
 /// Returns all Markdown files of the repository.
 fn documents() -> Vec<PathBuf> {
