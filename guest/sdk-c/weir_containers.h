@@ -579,6 +579,8 @@ WEIR_INLINE double weir_hll_count(const uint8_t *registers, uint32_t bits)
  * prefix expansion", ACM TOCS 17, 1999).
  *
  *     bool name_add(const uint8_t prefix[17], uint32_t value)  the prefix as a parameter of type `prefix` has it; false if nodes lack
+ *     bool name_load(const uint8_t *list, uint32_t len)        the prefixes of a parameter of type `prefix-list`, each with its number
+ *                                                              in the list as value, from 0; false if nodes lack
  *     bool name_find(struct weir_ip ip, uint32_t *value)       the longest prefix's value, in at most 16 steps (IPv4: 4)
  *     void name_clear(void)
  *
@@ -595,6 +597,9 @@ struct weir_lpm_slot {
 /* Numbers of the two nodes where IPv4 and IPv6 begin; and of the first node behind them. */
 enum { WEIR_LPM_V4 = 0, WEIR_LPM_V6 = 1, WEIR_LPM_FIRST = 2 };
 
+/* Bytes of a prefix, and the most prefixes of a parameter. */
+enum { WEIR_PREFIX_BYTES = 17, WEIR_PREFIXES = 64 * 1024 / WEIR_PREFIX_BYTES };
+
 #define WEIR_LPM(name, nodes)                                                                                                    \
     _Static_assert((nodes) >= 0 && (nodes) <= 65533, "0 to 65533 nodes");                                                        \
     static struct {                                                                                                              \
@@ -604,6 +609,13 @@ enum { WEIR_LPM_V4 = 0, WEIR_LPM_V6 = 1, WEIR_LPM_FIRST = 2 };
     WEIR_FUNCTION bool name##_add(const uint8_t prefix[17], uint32_t value)                                                      \
     {                                                                                                                            \
         return weir_lpm_add(name##_lpm.node, &name##_lpm.len, (nodes), prefix, value);                                           \
+    }                                                                                                                            \
+    WEIR_FUNCTION bool name##_load(const uint8_t *list, uint32_t len)                                                            \
+    {                                                                                                                            \
+        for (uint32_t i = 0; i < WEIR_PREFIXES && (i + 1) * WEIR_PREFIX_BYTES <= len; i++)                                       \
+            if (!name##_add(list + i * WEIR_PREFIX_BYTES, i))                                                                    \
+                return false;                                                                                                    \
+        return true;                                                                                                             \
     }                                                                                                                            \
     WEIR_FUNCTION bool name##_find(struct weir_ip ip, uint32_t *value) { return weir_lpm_find(name##_lpm.node, ip, value); }     \
     WEIR_FUNCTION void name##_clear(void) { weir_fill(&name##_lpm, 0, sizeof name##_lpm); }

@@ -80,7 +80,10 @@ fn bound_of_any_value(parameter: &ModuleParameter) -> ParamBound {
             }
         }
         ParameterType::Prefix => ParamBound::Bytes { min: PREFIX_BYTES, max: PREFIX_BYTES },
-        ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
+        ParameterType::String
+        | ParameterType::U64List
+        | ParameterType::StringList
+        | ParameterType::PrefixList => {
             ParamBound::Bytes { min: 0, max: u32::try_from(ParameterValue::BYTES_MAX).unwrap_or(u32::MAX) }
         }
     }

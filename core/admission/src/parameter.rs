@@ -26,6 +26,8 @@ pub enum ParameterType {
     U64List,
     /// A list of strings.
     StringList,
+    /// A list of IP prefixes: `10.0.0.0/8,2001:db8::/32`.
+    PrefixList,
 }
 
 impl ParameterType {
@@ -40,6 +42,7 @@ impl ParameterType {
         Self::Prefix,
         Self::U64List,
         Self::StringList,
+        Self::PrefixList,
     ];
 
     /// Returns the name that a manifest uses.
@@ -54,12 +57,13 @@ impl ParameterType {
             Self::Prefix => "prefix",
             Self::U64List => "u64-list",
             Self::StringList => "string-list",
+            Self::PrefixList => "prefix-list",
         }
     }
 
     /// Returns true for a list, which has any number of values.
     pub const fn is_list(self) -> bool {
-        matches!(self, Self::U64List | Self::StringList)
+        matches!(self, Self::U64List | Self::StringList | Self::PrefixList)
     }
 }
 
@@ -112,6 +116,8 @@ pub enum ParameterValue {
     U64List(Vec<u64>),
     /// Byte strings.
     StringList(Vec<Vec<u8>>),
+    /// IP prefixes, without bits behind their lengths.
+    PrefixList(Vec<Prefix>),
 }
 
 /// Returns a user's text in quotes for a message.
@@ -131,6 +137,16 @@ pub enum ValueError {
         given: String,
         /// A description of legal values.
         wanted: &'static str,
+    },
+    /// An address with bits behind the length of its prefix, which may be a mistake in either.
+    #[error("parameter `{parameter}`: `{}` has bits behind its length; write {prefix}", .given.escape_debug())]
+    HostBits {
+        /// The parameter.
+        parameter: Name,
+        /// The given text.
+        given: String,
+        /// The prefix with the address that has no bits behind the length.
+        prefix: Prefix,
     },
     /// The value is outside the limits that the manifest declares.
     #[error("parameter `{parameter}`: {given} is outside {min} to {max}")]
@@ -200,6 +216,9 @@ impl ModuleParameter {
                     .map(|text| unescape(text).ok_or_else(|| self.unreadable(text, LEGAL_STRING)))
                     .collect::<Result<_, _>>()?,
             ),
+            ParameterType::PrefixList => ParameterValue::PrefixList(
+                given.iter().map(|text| self.read_network(text)).collect::<Result<_, _>>()?,
+            ),
             ty => Self::read_text(ty, given[0]).map_err(|wanted| self.unreadable(given[0], wanted))?,
         };
         self.check(value)
@@ -218,13 +237,23 @@ impl ModuleParameter {
             ParameterType::Duration => {
                 trimmed.parse().map(ParameterValue::Duration).map_err(|e: weir_units::ParseError| e.wanted)
             }
-            ParameterType::Prefix => Prefix::read(trimmed)
-                .map(ParameterValue::Prefix)
-                .ok_or("an IP prefix such as 10.0.0.0/8 or 2001:db8::/32"),
-            ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
-                unescape(text).map(ParameterValue::String).ok_or(LEGAL_STRING)
-            }
+            ParameterType::Prefix => Prefix::read(trimmed).map(ParameterValue::Prefix).ok_or(LEGAL_PREFIX),
+            ParameterType::String
+            | ParameterType::U64List
+            | ParameterType::StringList
+            | ParameterType::PrefixList => unescape(text).map(ParameterValue::String).ok_or(LEGAL_STRING),
         }
+    }
+
+    /// Reads a prefix of a list. An address has no bits behind the length.
+    fn read_network(&self, text: &str) -> Result<Prefix, ValueError> {
+        let given = Prefix::read(text.trim()).ok_or_else(|| self.unreadable(text, LEGAL_PREFIX))?;
+        let prefix = given.network();
+        if prefix != given {
+            let given = text.trim().chars().take(80).collect();
+            return Err(ValueError::HostBits { parameter: self.name.clone(), given, prefix });
+        }
+        Ok(prefix)
     }
 
     /// Checks a value's limits and length.
@@ -257,6 +286,7 @@ impl ModuleParameter {
     }
 }
 
+const LEGAL_PREFIX: &str = "an IP prefix such as 10.0.0.0/8 or 2001:db8::/32";
 const LEGAL_STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
 
 impl ParameterValue {
@@ -284,12 +314,13 @@ impl ParameterValue {
     }
 
     /// Returns the bytes that `param_bytes` copies for the module: a string unchanged; a prefix as 16 address bytes and
-    /// the number of bits; a list of integers as 8 bytes each; a list of strings as the u32 length and the bytes of
+    /// the number of bits, also in a list; a list of integers as 8 bytes each; a list of strings as the u32 length and the bytes of
     /// each, as `find_compile` reads them. Empty for numbers.
     pub fn encoded(&self) -> Vec<u8> {
         match self {
             Self::String(bytes) => bytes.clone(),
-            Self::Prefix(prefix) => [prefix.address.as_slice(), &[prefix.bits]].concat(),
+            Self::Prefix(prefix) => prefix.encoded().to_vec(),
+            Self::PrefixList(prefixes) => prefixes.iter().flat_map(Prefix::encoded).collect(),
             Self::U64List(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Self::StringList(values) => values
                 .iter()
@@ -321,6 +352,19 @@ impl ParameterValue {
 }
 
 impl Prefix {
+    /// Returns the 16 bytes of the address, and the number of bits.
+    fn encoded(&self) -> [u8; 17] {
+        let mut bytes = [self.bits; 17];
+        bytes[..16].copy_from_slice(&self.address);
+        bytes
+    }
+
+    /// Returns the prefix with the bits of the address behind its length cleared.
+    fn network(self) -> Self {
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+        Self { address: (u128::from_be_bytes(self.address) & mask).to_be_bytes(), bits: self.bits }
+    }
+
     fn read(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
@@ -362,6 +406,9 @@ impl fmt::Display for ParameterValue {
             Self::Prefix(value) => write!(f, "{value}"),
             Self::U64List(values) => {
                 f.write_str(&values.iter().map(u64::to_string).collect::<Vec<_>>().join(","))
+            }
+            Self::PrefixList(prefixes) => {
+                f.write_str(&prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join(","))
             }
             Self::StringList(values) => {
                 f.write_str(&values.iter().map(|v| text(v).replace(',', "\\,")).collect::<Vec<_>>().join(","))
@@ -437,6 +484,32 @@ mod tests {
             let expected = text == "0.0.0.0/0" || text == "::/96" || text.ends_with("104");
             assert_eq!(prefix.encoded()[16] >= 96, expected, "{text}");
             assert_eq!(read(T::Prefix, &[&prefix.to_string()]), prefix, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_prefixes_has_no_bits_behind_their_lengths() {
+        let list = parameter(ParameterType::PrefixList, None, None);
+        let value = list.read(&["10.0.0.0/8", " 2001:db8::/32", "192.0.2.1", "0.0.0.0/0", "::/0"]).unwrap();
+        assert_eq!(value.to_string(), "10.0.0.0/8,2001:db8::/32,192.0.2.1/32,0.0.0.0/0,::/0");
+        let bytes = value.encoded();
+        let bits: Vec<u8> = bytes.chunks(17).map(|prefix| prefix[16]).collect();
+        assert_eq!((bytes.len(), bits), (85, vec![104, 32, 128, 96, 0]));
+        assert_eq!(bytes[..17], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0, 104]);
+        for (text, message) in [
+            ("10.1.2.3/8", "parameter `p`: `10.1.2.3/8` has bits behind its length; write 10.0.0.0/8"),
+            (
+                "2001:db8::1/32",
+                "parameter `p`: `2001:db8::1/32` has bits behind its length; write 2001:db8::/32",
+            ),
+            ("1.2.3.4/0", "parameter `p`: `1.2.3.4/0` has bits behind its length; write 0.0.0.0/0"),
+            ("::1/0", "parameter `p`: `::1/0` has bits behind its length; write ::/0"),
+            (
+                "10.0.0.0/33",
+                "parameter `p`: `10.0.0.0/33` is not an IP prefix such as 10.0.0.0/8 or 2001:db8::/32",
+            ),
+        ] {
+            assert_eq!(list.read(&["192.0.2.0/24", text]).unwrap_err().to_string(), message);
         }
     }
 

@@ -235,6 +235,11 @@ fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static st
         ParameterType::U64List => {
             ("room: &mut [u64]", "Result<&[u64], weir_guest::TooLong>", call("words") + ", room)")
         }
+        ParameterType::PrefixList => (
+            "room: &mut [u8]",
+            "Result<weir_guest::PrefixList<'_>, weir_guest::TooLong>",
+            call("prefixes") + ", room)",
+        ),
         ParameterType::StringList => {
             ("room: &mut [u8]", "Result<weir_guest::List<'_>, weir_guest::TooLong>", call("list") + ", room)")
         }

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
-* bytes-per-prefix: packets and bytes from each of four prefixes. The longest prefix that contains the source counts.
+* bytes-per-prefix: packets and bytes from each of a list of prefixes. The longest prefix that contains the source counts.
  */
 #include "weir.h"
 #include "module.h"
 #include "weir_containers.h"
 
-enum { PREFIXES = 4, PREFIX_BYTES = 17 };
+enum { PREFIXES = 64 };
 
-WEIR_LPM(table, 64) /* a prefix needs at most 15 nodes */
+WEIR_LPM(table, 960) /* a prefix needs at most 15 nodes */
 
+static uint8_t prefixes[PREFIXES][WEIR_PREFIX_BYTES];
+static uint32_t count;
 static struct {
-    uint8_t prefix[PREFIX_BYTES];
     uint64_t packets, bytes;
 } counts[PREFIXES];
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    param_net1(counts[0].prefix, PREFIX_BYTES);
-    param_net2(counts[1].prefix, PREFIX_BYTES);
-    param_net3(counts[2].prefix, PREFIX_BYTES);
-    param_net4(counts[3].prefix, PREFIX_BYTES);
-    for (uint32_t i = 0; i < PREFIXES; i++)
-        if (!table_add(counts[i].prefix, i))
-            return 1;
-    return 0;
+    const uint32_t len = param_networks(prefixes[0], sizeof prefixes);
+    if (len > sizeof prefixes) {
+        WEIR_LOGF(WEIR_ERROR, "networks: ", len / WEIR_PREFIX_BYTES, " are too many, at most ", PREFIXES);
+        return 1;
+    }
+    count = len / WEIR_PREFIX_BYTES;
+    return !table_load(prefixes[0], len);
 }
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     uint32_t i;
-    if (weir_is_ip(p) && table_find(weir_src(p), &i)) {
+    if (weir_is_ip(p) && table_find(weir_src(p), &i) && i < PREFIXES) {
         counts[i].packets++;
         counts[i].bytes += p->wire_len;
     }
@@ -39,8 +39,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
-    for (uint32_t i = 0; i < PREFIXES; i++) {
-        const uint8_t *prefix = counts[i].prefix;
+    for (uint32_t i = 0; i < PREFIXES && i < count; i++) {
+        const uint8_t *prefix = prefixes[i];
         const bool is_v4 = prefix[16] >= 96 && weir_ip_is_v4(weir_ip_v6(prefix));
         struct prefixes_row row = {
             .time = now,

@@ -86,7 +86,7 @@ pub use ip::{Ip, Prefix};
 pub use kept::Kept;
 pub use log::{log, Level, Line};
 pub use packet::{Batch, Drops, Packet};
-pub use parameter::{List, TooLong};
+pub use parameter::{List, PrefixList, TooLong};
 pub use record::{emit, Row, Str};
 pub use scratch::{Free, Scratch};
 pub use send::Output;
@@ -101,7 +101,7 @@ pub const ABI_VERSION: u32 = 2;
 #[doc(hidden)]
 pub mod generated {
     pub use crate::entry::{batch, packet, stream_event, State};
-    pub use crate::parameter::{bytes, float, int, list, prefix, words};
+    pub use crate::parameter::{bytes, float, int, list, prefix, prefixes, words};
     pub use crate::record::emit_layout as emit;
     pub use crate::table::{published, table};
 }

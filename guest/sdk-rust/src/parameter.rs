@@ -48,6 +48,22 @@ pub fn prefix(index: u32) -> Prefix {
     Prefix::from_value(&value)
 }
 
+/// Copies a parameter of type `prefix-list` into `room`, where each prefix takes 17 bytes.
+pub fn prefixes(index: u32, room: &mut [u8]) -> Result<PrefixList<'_>, TooLong> {
+    bytes(index, room).map(PrefixList)
+}
+
+/// The prefixes of a parameter. [`Lpm::load`](crate::containers::Lpm::load) takes them.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefixList<'a>(&'a [u8]);
+
+impl<'a> PrefixList<'a> {
+    /// Returns the prefixes in order.
+    pub fn iter(&self) -> impl Iterator<Item = Prefix> + 'a {
+        self.0.as_chunks::<17>().0.iter().map(Prefix::from_value)
+    }
+}
+
 /// Copies a parameter of type `string-list` into `room`, where each string takes 4 bytes more than its length.
 pub fn list(index: u32, room: &mut [u8]) -> Result<List<'_>, TooLong> {
     bytes(index, room).map(List)

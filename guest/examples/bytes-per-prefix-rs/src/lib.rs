@@ -1,4 +1,4 @@
-//! bytes-per-prefix in Rust: packets and bytes from each of four prefixes.
+//! bytes-per-prefix in Rust: packets and bytes from each of a list of prefixes.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![forbid(unsafe_code)]
@@ -8,9 +8,10 @@ mod module;
 
 use module::{param, Prefixes};
 use weir_guest::containers::Lpm;
-use weir_guest::{emit, Packet, Verdict};
+use weir_guest::{emit, Level, Packet, Verdict};
 
-const PREFIXES: usize = 4;
+const PREFIXES: usize = 64;
+const PREFIX_BYTES: usize = 17;
 
 #[derive(Clone, Copy)]
 struct Count {
@@ -19,17 +20,19 @@ struct Count {
 }
 
 struct State {
-    table: Lpm<66>, // a prefix needs at most 15 nodes, and two are there from the start
+    table: Lpm<962>, // a prefix needs at most 15 nodes, and two are there from the start
     counts: [Count; PREFIXES],
-}
-
-fn prefixes() -> [weir_guest::Prefix; PREFIXES] {
-    [param::net1(), param::net2(), param::net3(), param::net4()]
 }
 
 impl State {
     fn start(&mut self) -> bool {
-        prefixes().iter().zip(0..).all(|(prefix, i)| self.table.add(prefix, i))
+        match param::networks(&mut [0; PREFIXES * PREFIX_BYTES]) {
+            Ok(networks) => self.table.load(&networks),
+            Err(_) => {
+                weir_guest::log(Level::Error, "networks: at most 64");
+                false
+            }
+        }
     }
 
     fn packet(&mut self, packet: &Packet) -> Verdict {
@@ -43,15 +46,17 @@ impl State {
     }
 
     fn stop(&mut self, now: u64) {
-        for (i, prefix) in prefixes().iter().enumerate() {
+        let mut room = [0; PREFIXES * PREFIX_BYTES];
+        let Ok(networks) = param::networks(&mut room) else { return };
+        for ((prefix, count), number) in networks.iter().zip(&self.counts).zip(1..) {
             let is_v4 = prefix.bits() >= 96 && prefix.address().to_v4().is_some();
             emit(&Prefixes {
                 time: now,
-                number: i as u8 + 1,
+                number,
                 prefix: prefix.address(),
                 length: if is_v4 { prefix.bits() - 96 } else { prefix.bits() },
-                packets: self.counts[i].packets,
-                bytes: self.counts[i].bytes,
+                packets: count.packets,
+                bytes: count.bytes,
             });
         }
     }

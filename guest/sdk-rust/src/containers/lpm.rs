@@ -1,6 +1,6 @@
 //! The longest matching prefix.
 
-use crate::{Ip, Prefix};
+use crate::{Ip, Prefix, PrefixList};
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -15,6 +15,9 @@ struct Slot {
 const V4: usize = 0;
 const V6: usize = 1;
 const FIRST: usize = 2;
+
+/// The most prefixes of a parameter, which has at most 64 KiB.
+const PREFIXES: u32 = 64 * 1024 / 17;
 
 /// Longest matching prefix of IPv4 and IPv6 addresses, with a number for each prefix. A trie with strides of 8 bits, in
 /// which a prefix fills all slots that it covers (V. Srinivasan, G. Varghese, "Fast address lookups using controlled prefix
@@ -65,6 +68,18 @@ impl<const NODES: usize> Lpm<NODES> {
             if i < count && u32::from(slot.len) <= bits + 1 {
                 slot.value = value;
                 slot.len = (bits + 1) as u8;
+            }
+        }
+        true
+    }
+
+    /// Adds the prefixes of a parameter, each with its number in the list, from 0. Returns false if nodes lack.
+    pub fn load(&mut self, list: &PrefixList<'_>) -> bool {
+        let mut prefixes = list.iter();
+        for number in 0..PREFIXES {
+            let Some(prefix) = prefixes.next() else { break };
+            if !self.add(&prefix, number) {
+                return false;
             }
         }
         true

@@ -76,7 +76,10 @@ fn describe_open_parameter(parameter: &ModuleParameter) -> String {
         (Some(min), None) => format!(", from {min}"),
         (None, Some(max)) => format!(", up to {max}"),
         (None, None) => match parameter.ty {
-            ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
+            ParameterType::String
+            | ParameterType::U64List
+            | ParameterType::StringList
+            | ParameterType::PrefixList => {
                 format!(", up to {}", Bytes(ParameterValue::BYTES_MAX as u64))
             }
             _ => ", without limits".to_owned(),
