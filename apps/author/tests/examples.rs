@@ -110,7 +110,7 @@ fn damaged(capture: &[u8], seed: u64) -> Vec<u8> {
             random ^= random >> 7;
             random ^= random << 17;
             let place = usize::try_from(random >> 8).unwrap() % len.max(1);
-            if let Some(byte) = bytes.get_mut(at + 16 + place).filter(|_| random % 3 == 0) {
+            if let Some(byte) = bytes.get_mut(at + 16 + place).filter(|_| random.is_multiple_of(3)) {
                 *byte = (random >> 40).to_le_bytes()[0];
             }
         }
