@@ -8,12 +8,13 @@
  * The script has, in order, the calls that weir made in the sandbox, with their packets, and the answers of the host
  * functions that the module called meanwhile. The module gets the same calls and the same answers here. The output has what the
  * module passes to host functions and returns, which weir compares with the sandbox. apps/author/src/native/script.rs
- * writes the script, and output.rs reads the output; all numbers are little-endian.
+ * writes the script, and steps.rs reads the output; all numbers are little-endian.
  *
  * Memory has the same addresses as in the sandbox, counted from weir_native_base. Bytes that the module may not read in the
- * present call are poisoned: those around a packet, and packets of earlier calls that it has not kept. */
+ * present call are poisoned: all around a packet but the up to seven bytes before it, and packets of earlier calls that it has not
+ * kept. */
 #include "weir.h"
-#include "host_calls.h" /* HOST_..., ENTRY_... and the functions weir_host_*, made from weir's tables */
+#include "host_calls.h" /* ENTRY_... and the functions weir_host_*, made from weir's tables */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@
 #define GAP 256u
 
 /* Exit statuses: a broken script or a failure of the system; the module goes another way than in the sandbox. */
-enum { EXIT_PLAYER = 90, EXIT_OTHER_WAY = 91 };
+enum { EXIT_PLAYER = 90, EXIT_OTHER_WAY = 91, EXIT_SANDBOX_FAULT = 92 };
 
 uint8_t *weir_native_base;
 struct weir_native_parameter weir_native_parameters[WEIR_PARAMETERS];
@@ -104,12 +105,19 @@ static void other_way(uint8_t function)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------ */
 
-/* Makes the pages of a range readable and writable. The rest of the space faults. */
+/* Makes the pages of a range readable and writable, and poisons those that were not. The rest of the space faults. */
 static uint8_t *open_range(uint32_t address, uint64_t len)
 {
+    static uint8_t is_open[SPACE_BYTES / PAGE / 8];
     const uint64_t from = address & ~(PAGE - 1), to = (address + len + PAGE - 1) & ~(PAGE - 1);
     if (to > SPACE_BYTES || mprotect(weir_native_base + from, to - from, PROT_READ | PROT_WRITE) != 0)
         fail("memory cannot be opened");
+    for (uint64_t page = from / PAGE; page < to / PAGE; page++) {
+        if (is_open[page / 8] >> page % 8 & 1)
+            continue;
+        is_open[page / 8] |= (uint8_t)(1 << page % 8);
+        ASAN_POISON_MEMORY_REGION(weir_native_base + page * PAGE, PAGE);
+    }
     return weir_native_base + address;
 }
 
@@ -157,6 +165,14 @@ void player_begin(uint8_t function)
 
 void player_number(uint64_t number) { write_u64(number); }
 void player_bytes(const void *bytes, uint32_t len) { write_block(bytes, len); }
+
+/* Reads bytes that are not compared, so that sanitizers see the access. */
+void player_touch(const void *bytes, uint32_t len)
+{
+    for (uint32_t i = 0; i < len; i++)
+        (void)((const volatile uint8_t *)bytes)[i];
+}
+
 void player_descriptor(const void *descriptor) { write_u64((uint64_t)((const uint8_t *)descriptor - weir_native_base)); }
 
 /* The strings of a row: those fields of its stream that point to bytes. */
@@ -170,7 +186,8 @@ void player_strings(uint32_t stream, const void *row, uint32_t len)
         if (at + sizeof place <= len)
             memcpy(place, (const uint8_t *)row + at, sizeof place);
         /* A field without a value has any bytes. */
-        const bool is_string = place[0] >= STRINGS_AT && place[1] <= STRINGS_AT + strings_used - place[0];
+        const uint32_t end = STRINGS_AT + strings_used;
+        const bool is_string = place[0] >= STRINGS_AT && place[0] <= end && place[1] <= end - place[0];
         write_block(is_string ? weir_native_base + place[0] : NULL, is_string ? place[1] : 0);
     }
 }
@@ -188,7 +205,7 @@ uint64_t player_end(void *to, uint64_t room)
         other_way(current_function);
     if (!has_result) { /* the call ended here in the sandbox, by a fault that sanitizers have not seen */
         fflush(output);
-        exit(0);
+        exit(EXIT_SANDBOX_FAULT);
     }
     if (len > room || (len > 0 && to == NULL))
         fail("an answer has more bytes than the module has room for");
@@ -309,10 +326,10 @@ static uint64_t call_batch(const struct weir_packet *descriptors, uint64_t mask)
         write_u8('p');
         write_u64(packets[i].number);
         fflush(output);
-        int32_t verdict = give_events(packets[i].descriptor) & WEIR_STREAM_DROP ? !WEIR_PASS : WEIR_PASS;
-        if (weir_packet != NULL && weir_packet(descriptors + i) != WEIR_PASS)
-            verdict = !WEIR_PASS;
-        if (verdict != WEIR_PASS)
+        /* The order is that of the sandbox: the packet, then its events. */
+        bool is_dropped = weir_packet != NULL && weir_packet(descriptors + i) != WEIR_PASS;
+        is_dropped |= (give_events(packets[i].descriptor) & WEIR_STREAM_DROP) != 0;
+        if (is_dropped)
             drops |= mask & -mask;
         allow_packet(i, false);
     }
@@ -423,6 +440,7 @@ int main(int argc, char **argv)
         fail("4 GiB of addresses cannot be reserved");
     weir_native_base = space;
     open_range(STRINGS_AT, STRINGS_BYTES);
+    ASAN_UNPOISON_MEMORY_REGION(weir_native_base + STRINGS_AT, STRINGS_BYTES);
     for (;;) {
         const uint8_t tag = read_u8();
         if (tag == 'P') {

@@ -122,7 +122,7 @@ fn undefined_behaviour_is_found_with_its_line() {
         return;
     }
     let home = tempfile::tempdir().unwrap();
-    // The last two are the line after the include lines and `EMIT`, and a part of the report.
+    // Name, body and a part of the report.
     let cases: [(&str, &str, &str); 5] = [
         (
             "behind-the-packet",
@@ -233,4 +233,81 @@ fn effects_of_a_filter_are_lines_and_lost_packets_have_none() {
     assert!(lines[5].contains("effects.c:"), "{}", lines[5]);
     assert_eq!(lines[6..9], [row(5), "{\"drop\":6}".to_owned(), row(6)]);
     assert_eq!(lines.len(), 100 - 1 + 3);
+}
+
+#[test]
+fn events_of_streams_and_reads_far_behind_a_packet_are_as_in_the_sandbox() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let events = "\nWEIR_EXPORT(weir_stream) int32_t weir_stream(const struct weir_stream *event)\n\
+         {\n    put(1000 * packets + event->kind);\n    return WEIR_STREAM_CONTINUE;\n}\n";
+    let source = format!(
+        "static uint64_t packets;\n{EMIT}{{\n    packets++;\n    put(p->number);\n    return 0;\n}}{events}"
+    );
+    let dir = module(home.path(), "both", &source);
+    let manifest =
+        fs::read_to_string(dir.join("weir.toml")).unwrap() + "[tcp]\nstreams = 256\nbuffer = '256 KiB'\n";
+    fs::write(dir.join("weir.toml"), manifest).unwrap();
+    add_test(home.path(), &dir).succeeds();
+    let text = fs::read_to_string(dir.join("tests/short/expected.jsonl")).unwrap();
+    assert!(text.lines().count() > 120, "{text}");
+
+    let far = format!("{EMIT}{{\n    put(weir_at(p->data)[p->cap_len + 300]);\n    return 0;\n}}");
+    let printed = add_test(home.path(), &module(home.path(), "far", &far))
+        .fails(1, &["tests failed"])
+        .text()
+        .to_owned();
+    assert!(printed.contains("a fault") && printed.contains("far.c:6"), "{printed}");
+    let key = format!(
+        "{EMIT}{{\n    uint8_t tag[32];\n    weir_hmac_sha256(weir_at(p->data), p->cap_len + 64, tag, 1, tag);\n    put(tag[0]);\n    return 0;\n}}"
+    );
+    let printed = add_test(home.path(), &module(home.path(), "key", &key))
+        .fails(1, &["tests failed"])
+        .text()
+        .to_owned();
+    assert!(printed.contains("packet 1: a fault") && printed.contains("key.c:7"), "{printed}");
+}
+
+#[test]
+fn each_lost_packet_loses_its_rows_and_a_link_is_not_written_through() {
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let capture = short_capture(home.path());
+    let add = |dir: &Path| {
+        let arguments =
+            ["test", dir.to_str().unwrap(), "--no-native", "--add", "short", "-r", capture.to_str().unwrap()];
+        run(arguments).succeeds();
+        let text = fs::read_to_string(dir.join("tests/short/expected.jsonl")).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // A third of the packets is lost, many more than faults are described.
+    let body =
+        "{\n    put(p->number);\n    if (p->number % 3 == 2)\n        __builtin_trap();\n    return 0;\n}";
+    let dir = module(home.path(), "third", &format!("{EMIT}{body}"));
+    let lines = add(&dir);
+    let rows = lines.iter().filter(|line| line.contains("\"stream\":\"numbers\"")).count();
+    let faults: Vec<&String> = lines.iter().filter(|line| line.contains("\"fault\":")).collect();
+    assert_eq!((rows, faults.len()), (67, 33), "{lines:?}");
+    for (i, fault) in faults.iter().enumerate() {
+        assert!(fault.contains(&format!("\"packet\":{}}}", 3 * i + 3)), "{fault}");
+    }
+    let batch = "static void put(uint64_t n) { const struct numbers_row row = { .n = n }; emit_numbers(&row); }\n\
+         WEIR_EXPORT(weir_batch) uint64_t weir_batch(const struct weir_packet *first, uint64_t mask)\n{\n    \
+         const struct weir_packet *p;\n    WEIR_EACH(p, first, mask) {\n        put(p->number);\n        \
+         if (p->number == 70)\n            __builtin_trap();\n    }\n    return 0;\n}\n";
+    let lines = add(&module(home.path(), "batch", batch));
+    assert_eq!(lines.iter().filter(|line| line.contains("\"stream\"")).count(), 64, "{lines:?}");
+
+    let (expected, other) = (dir.join("tests/short/expected.jsonl"), home.path().join("precious"));
+    fs::write(&other, "mine").unwrap();
+    fs::remove_file(&expected).unwrap();
+    std::os::unix::fs::symlink(&other, &expected).unwrap();
+    run(["test", dir.to_str().unwrap(), "--no-native", "--update"]).succeeds();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    assert!(expected.symlink_metadata().unwrap().is_file());
 }

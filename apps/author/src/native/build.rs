@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The file that takes the place of weir.
 const PLAYER: &str = include_str!("../../native/player.c");
-/// Options for the module's source and for the player. The language is that of the build for the sandbox. Contraction into
+/// Options for the module's source and for the player. Contraction into
 /// fused multiply-adds is off, so that floating-point results equal those in the sandbox.
 const COMPILE: &[&str] = &[
     "-std=gnu11",
@@ -26,10 +26,11 @@ const COMPILE: &[&str] = &[
     "-fno-sanitize-recover=undefined",
 ];
 /// Further options for the module's source.
-const COVERAGE: &[&str] = &["-fprofile-instr-generate", "-fcoverage-mapping", "-Wall", "-Wextra"];
+const COVERAGE: &[&str] = &["-fprofile-instr-generate", "-fcoverage-mapping"];
 /// The exit statuses of the player.
 const EXIT_PLAYER: i32 = 90;
 const EXIT_OTHER_WAY: i32 = 91;
+const EXIT_SANDBOX_FAULT: i32 = 92;
 
 /// A native build of a module. Its files are in the module's folder `.weir`, and are removed with this value.
 #[derive(Debug)]
@@ -91,11 +92,9 @@ impl NativeBuild {
         let mut messages = String::new();
         let mut link = Command::new(&clang.program);
         link.args(COMPILE).args(COVERAGE);
-        for source in sources.iter().map(PathBuf::as_path).chain([player.as_path()]) {
+        for (number, source) in sources.iter().map(PathBuf::as_path).chain([player.as_path()]).enumerate() {
             let is_player = source == player;
-            let object = scratch.path().join(source.file_stem().unwrap_or_default());
-            // The player and a file of the module can have the same name.
-            let object = object.with_extension(if is_player { "player.o" } else { "o" });
+            let object = scratch.path().join(format!("{number}.o"));
             let mut compile = Command::new(&clang.program);
             compile.current_dir(&dir).args(COMPILE).arg("-I").arg(crate::folder::GENERATED);
             if !is_player {
@@ -104,8 +103,9 @@ impl NativeBuild {
             if color {
                 compile.arg("-fdiagnostics-color=always");
             }
-            // The name alone, so that reports name the file as the author does.
-            let source = if is_player { source.as_os_str() } else { source.file_name().unwrap_or_default() };
+            // A relative path, so that reports name the file as the author does.
+            let name = Path::new(".").join(source.file_name().unwrap_or_default());
+            let source = if is_player { source } else { &name };
             let output = run(compile.arg("-c").arg(source).arg("-o").arg(&object))?;
             messages.push_str(&String::from_utf8_lossy(&output.stderr));
             if !output.status.success() {
@@ -144,7 +144,7 @@ impl NativeBuild {
             .stderr(messages)
             .env("LLVM_PROFILE_FILE", file("run-%p.profraw"))
             // Memory of weir_alloc lives until the end.
-            .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:color=never")
+            .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:handle_sigill=1:color=never")
             .env("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1:color=never");
         if let Some(symbolizer) = self.llvm_program("llvm-symbolizer") {
             command.env("ASAN_SYMBOLIZER_PATH", &symbolizer).env("UBSAN_SYMBOLIZER_PATH", symbolizer);
@@ -197,7 +197,8 @@ impl NativeBuild {
 /// Returns the end of a replay with this exit status and this text on standard error.
 fn end_of(status: ExitStatus, report: String) -> Result<NativeEnd, BuildError> {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(NativeEnd::Done),
+        // After a fault that the sandbox has in a host function, there are no answers for the rest.
+        (Some(0 | EXIT_SANDBOX_FAULT), _) => Ok(NativeEnd::Done),
         (Some(EXIT_OTHER_WAY), _) => Ok(NativeEnd::OtherWay),
         (Some(EXIT_PLAYER), _) => Err(BuildError::Replay(report.trim().to_owned())),
         (_, Some(signal)) if report.trim().is_empty() => {

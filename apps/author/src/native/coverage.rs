@@ -42,6 +42,11 @@ impl Coverage {
         let profiles = profiles.map(|entry| entry.path());
         let profiles: Vec<_> =
             profiles.filter(|path| path.extension() == Some(OsStr::new("profraw"))).collect();
+        if profiles.is_empty() {
+            // Sanitizers have ended each run before its profile was written.
+            let report = [cov.to_owned(), PathBuf::new(), program.to_owned()];
+            return Ok(Self { files: Vec::new(), report, dir: dir.to_owned() });
+        }
         let merged = scratch.join("merged.profdata");
         // A program that a sanitizer ended may have written half a profile.
         succeed(
@@ -71,6 +76,9 @@ impl Coverage {
     pub fn write_html(&self, to: &Path) -> Result<PathBuf, BuildError> {
         let to = std::path::absolute(to).map_err(BuildError::file(to))?;
         let [cov, profile, program] = &self.report;
+        if self.files.is_empty() {
+            return Err(BuildError::Replay("no run has a profile".to_owned()));
+        }
         let mut show = Command::new(cov);
         show.args(["show", "-format=html", "-show-line-counts-or-regions"]).arg(program);
         show.arg("-instr-profile").arg(profile).arg("-output-dir").arg(&to);

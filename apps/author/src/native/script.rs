@@ -73,7 +73,9 @@ impl NativeScript {
     ) {
         self.0.extend_from_slice(&[b'C', entry as u8]);
         arguments.iter().for_each(|argument| self.0.extend_from_slice(&argument.to_le_bytes()));
-        self.block(descriptors);
+        // Only those up to the last packet of the call, which are many fewer where ticks divide a batch.
+        let last = packets.last().map_or(0, |packet| (packet.index as usize + 1) * DESCRIPTOR_BYTES);
+        self.block(descriptors.get(..last).unwrap_or(descriptors));
         self.u32(packets.len());
         for packet in packets {
             self.0.extend_from_slice(&packet.index.to_le_bytes());

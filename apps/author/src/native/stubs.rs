@@ -29,6 +29,7 @@ pub(super) fn host_calls() -> String {
 void player_begin(uint8_t function);
 void player_number(uint64_t number);
 void player_bytes(const void *bytes, uint32_t len);
+void player_touch(const void *bytes, uint32_t len);
 void player_descriptor(const void *descriptor);
 void player_strings(uint32_t stream, const void *row, uint32_t len);
 uint64_t player_end(void *to, uint64_t room);
@@ -73,7 +74,9 @@ fn stub(known: &HostDefinition) -> String {
             }
             HostType::CryptoRequest => {
                 destination = (format!("{name}->output"), format!("{name}->output_len"));
-                Ok(())
+                ["key", "nonce", "aad", "input"].iter().try_for_each(|block| {
+                    writeln!(text, "    player_touch({name}->{block}, {name}->{block}_len);")
+                })
             }
         };
     }

@@ -7,6 +7,7 @@ use crate::cmd::test::TestError;
 use crate::module_arg::ModuleArg;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use weir_admission::{Name, ParameterSetting};
 
@@ -162,7 +163,15 @@ impl TestCase {
     /// The file cannot be written.
     pub(super) fn write_expected(&self, lines: &[String]) -> Result<(), TestError> {
         let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-        std::fs::write(&self.expected, text).map_err(TestError::file(&self.expected))
+        // A new file replaces the old one: a link of a stranger is not followed.
+        let write = || {
+            let folder = self.expected.parent().unwrap_or(Path::new("."));
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            let mut file = tempfile::Builder::new().prefix(".weir-").permissions(mode).tempfile_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(&self.expected).map(drop).map_err(|error| error.error)
+        };
+        write().map_err(TestError::file(&self.expected))
     }
 }
 

@@ -66,7 +66,7 @@ pub enum TestError {
     #[error(transparent)]
     Read(#[from] CaptureReadError),
     /// The capture is too long.
-    #[error("{}: a test takes at most about 256 MiB of packets: cut the capture, as with `weir run -r … -c 1000 -w …`", .0.escaped())]
+    #[error("{}: a test takes at most 256 MiB of packets and of what the module does with them: cut the capture, as with `weir run -r … -c 1000 -w …`", .0.escaped())]
     TooLong(PathBuf),
     /// The module has no tests.
     #[error("{}: there are no tests; add one with `weir test {} --add NAME -r CAPTURE`", .0.escaped(), .0.escaped())]
@@ -121,12 +121,14 @@ pub enum TestError {
         source: io::Error,
     },
     /// Tests have failed.
-    #[error("{failed} of {all} tests failed; `weir test --update` takes what the module does now as right")]
+    #[error("{failed} of {all} tests failed{}", if *differ { "; `weir test --update` takes what the module does now as right" } else { "" })]
     Failed {
         /// The number of failed tests.
         failed: usize,
         /// The number of tests that ran.
         all: usize,
+        /// True if a module does something else than expected.
+        differ: bool,
     },
     /// Standard output cannot be written.
     #[error("standard output: {0}")]
@@ -195,11 +197,10 @@ struct Suite {
 
 /// Builds the module, runs its tests and prints the results.
 pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
-    let mut names = args.names.clone();
-    if let (Some(name), Some(read)) = (&args.add, &args.read) {
-        names = vec![TestCase::add(&args.dir, name, read)?];
+    if args.add.is_none() {
+        // Before the build, which can take long.
+        TestCase::find(&args.dir, &args.names)?;
     }
-    let cases = TestCase::find(&args.dir, &names)?;
     let color = io::stderr().is_terminal();
     let built = weir_author::build(&args.dir, &build::options(color))?;
     write!(io::stderr(), "{}", escaped_lines(&built.messages))?;
@@ -210,6 +211,11 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
     if let Some(native) = &native {
         write!(io::stderr(), "{}", escaped_lines(&native.messages))?;
     }
+    let mut names = args.names.clone();
+    if let (Some(name), Some(read)) = (&args.add, &args.read) {
+        names = vec![TestCase::add(&args.dir, name, read)?];
+    }
+    let cases = TestCase::find(&args.dir, &names)?;
     let suite = Suite {
         module: built.path.clone(),
         profile: calibrated_profile(args.profile.as_deref())?,
@@ -244,7 +250,8 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
     }
     let failed = outcomes.iter().filter(|outcome| outcome.has_failed()).count();
     if failed > 0 {
-        return Err(TestError::Failed { failed, all: outcomes.len() });
+        let differ = outcomes.iter().any(|outcome| outcome.differences.is_some());
+        return Err(TestError::Failed { failed, all: outcomes.len(), differ });
     }
     if let (Some(name), false) = (&args.add, args.json) {
         let dir = args.dir.join(TESTS).join(name);
@@ -258,7 +265,7 @@ impl Suite {
         let spec =
             ModuleArg { name: self.module.to_string_lossy().into_owned(), settings: case.settings.clone() };
         let program = self.engine.load(spec.admit(&self.profile)?).map_err(TestError::Load)?;
-        let run = SandboxRun::run(&self.engine, &program, case)?;
+        let run = SandboxRun::run(&self.engine, &program, case, self.native.is_some())?;
         let native = match &self.native {
             Some(native) => native_run::replay(native, program.admitted(), &run, self.limit)?,
             None => None,

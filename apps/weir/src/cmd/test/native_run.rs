@@ -58,8 +58,10 @@ impl<'a> Comparison<'a> {
             }
         }
         match &played.end {
-            // The player compares the order of the steps.
-            NativeEnd::Done | NativeEnd::OtherWay => None,
+            NativeEnd::Done => None,
+            NativeEnd::OtherWay => {
+                Some(format!("{}: the module takes another way than in the sandbox", self.place()))
+            }
             NativeEnd::Fault(report) => {
                 Some(format!("{}: a fault\n{report}{}", self.place(), explained(report)))
             }

@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use weir_abi::entry::EntryPoint;
 use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, code};
-use weir_admission::{Admitted, Name};
+use weir_admission::{Admitted, EntryKind, Name};
 use weir_author::native::{NativeScript, ScriptPacket};
 use weir_datapath::driver::BatchDriver;
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
 use weir_rows::{JsonRows, utc};
 use weir_sandbox::{
-    Cache, CompileLimits, During, Engine, EngineOptions, Instance, LoadedModule, LogLine, TraceStep,
-    TracedCall, TracedHostCall,
+    Cache, CompileLimits, Engine, EngineOptions, Instance, LoadedModule, LogLine, TraceStep, TracedCall,
+    TracedHostCall,
 };
 use weir_session::{Record, RecordOrder};
 use weir_units::hex;
 
-/// Most bytes of a script, about those of the capture.
-const SCRIPT_BYTES_MAX: usize = 256 << 20;
+/// Most bytes of the packets, and of what the module does with them.
+const BYTES_MAX: usize = 256 << 20;
 
 /// The run of a test in the sandbox.
 #[derive(Debug)]
@@ -55,7 +55,12 @@ impl SandboxRun {
     ///
     /// # Errors
     /// The capture or a table cannot be read, or the sandbox cannot be prepared.
-    pub(super) fn run(engine: &Engine, program: &LoadedModule, case: &TestCase) -> Result<Self, TestError> {
+    pub(super) fn run(
+        engine: &Engine,
+        program: &LoadedModule,
+        case: &TestCase,
+        is_replayed: bool,
+    ) -> Result<Self, TestError> {
         let admitted = program.admitted();
         let mut tables = Tables::default();
         for (name, file) in &case.tables {
@@ -63,12 +68,16 @@ impl SandboxRun {
         }
         tables.check([admitted].into_iter())?;
         let contents = contents_of(admitted, &case.tables)?;
+        // Opening a pipe would wait for its writer.
+        if !std::fs::metadata(&case.capture).map_err(TestError::file(&case.capture))?.is_file() {
+            return Err(TestError::file(&case.capture)(std::io::Error::other("it is not a regular file")));
+        }
         let mut capture = Capture::open(CaptureInput::File(case.capture.clone()))?;
         let instance = Instance::start_with(engine, program, tables.instance_context(admitted))
             .map_err(TestError::Load)?;
         let tick = admitted.tick_period().map(|period| period.0);
         let mut driver = BatchDriver::new(instance, capture.descriptors(), tick)?;
-        let mut recorder = Recorder::new(program, &contents);
+        let mut recorder = Recorder::new(program, &contents, is_replayed);
         recorder.take(&mut driver.instance, None);
         loop {
             let block = match capture.next_block()? {
@@ -82,9 +91,9 @@ impl SandboxRun {
             for batch in 0..block.batch_count() {
                 driver.run(&block, batch, u64::MAX);
                 recorder.take(&mut driver.instance, Some(&block));
-            }
-            if recorder.script.len() > SCRIPT_BYTES_MAX {
-                return Err(TestError::TooLong(case.capture.clone()));
+                if recorder.bytes + recorder.script.len() > BYTES_MAX {
+                    return Err(TestError::TooLong(case.capture.clone()));
+                }
             }
         }
         while !driver.instance.is_stopped() {
@@ -130,10 +139,14 @@ struct Recorder<'a> {
     incidents: usize,
     /// Packets of the block, for lines, or none.
     packet_buffer: Vec<u8>,
+    /// True if the steps and the script are kept, for a native replay.
+    is_replayed: bool,
+    /// The bytes of lines and steps so far.
+    bytes: usize,
 }
 
 impl<'a> Recorder<'a> {
-    fn new(program: &'a LoadedModule, tables: &[Option<Vec<u8>>]) -> Self {
+    fn new(program: &'a LoadedModule, tables: &[Option<Vec<u8>>], is_replayed: bool) -> Self {
         let manifest = program.admitted().manifest();
         let rows = manifest.streams.iter().map(|stream| JsonRows::new(manifest.name.as_str(), stream, utc));
         Self {
@@ -146,33 +159,46 @@ impl<'a> Recorder<'a> {
             lines_before: 0,
             incidents: 0,
             packet_buffer: Vec::new(),
+            is_replayed,
+            bytes: 0,
         }
     }
 
     /// Takes the steps of an instance since the last time. `block` has the packets of its batches.
     fn take(&mut self, instance: &mut Instance, block: Option<&Block>) {
         let mut log = instance.take_log().into_iter();
-        for step in instance.take_trace() {
-            match &step {
+        let steps = instance.take_trace();
+        for (place, step) in steps.iter().enumerate() {
+            match step {
                 TraceStep::Call(call) => self.begin_call(call, block),
                 TraceStep::HostCall(call) => {
-                    self.script.answer(call.function, call.result, &call.output);
+                    if self.is_replayed {
+                        self.script.answer(call.function, call.result, &call.output);
+                        self.bytes +=
+                            call.input.len() + call.tail.len() + call.output.len() + size_of::<TraceStep>();
+                    }
                     let packet = self.packet_of(call, block);
                     if let Some(text) = self.effect(call, packet, &mut log) {
+                        self.bytes += text.len() + size_of::<Line>();
                         self.lines.push(Line { text, packet, stays: call.function == HostFunction::Log });
                     }
                 }
-                TraceStep::StreamEvent(event) => {
+                TraceStep::StreamEvent(event) if self.is_replayed => {
                     self.script.stream_event(event.packet, event.reply, &event.event, &event.bytes);
                 }
-                TraceStep::End(result) => self.end_call(*result, instance, block),
+                TraceStep::StreamEvent(_) => {}
+                TraceStep::End(result) => {
+                    let rest = steps.get(place + 1..).unwrap_or_default();
+                    self.end_call(*result, rest, instance, block);
+                }
             }
-            let step = match step {
+        }
+        if self.is_replayed {
+            self.steps.extend(steps.into_iter().map(|step| match step {
                 // The descriptors are in the script.
                 TraceStep::Call(call) => TraceStep::Call(TracedCall { descriptors: Vec::new(), ..call }),
                 step => step,
-            };
-            self.steps.push(step);
+            }));
         }
         // The lines themselves have all that these have.
         instance.take_records(weir_session::Records::default());
@@ -182,6 +208,9 @@ impl<'a> Recorder<'a> {
 
     fn begin_call(&mut self, call: &TracedCall, block: Option<&Block>) {
         (self.call, self.lines_before) = (Some(call.clone()), self.lines.len());
+        if !self.is_replayed {
+            return;
+        }
         let (EntryPoint::Packet, Some(block)) = (call.entry, block) else {
             return self.script.call(call.entry, call.arguments, &[], &[]);
         };
@@ -268,8 +297,17 @@ impl<'a> Recorder<'a> {
         Some(crate::json::line_text(&value))
     }
 
-    fn end_call(&mut self, result: Option<i64>, instance: &Instance, block: Option<&Block>) {
-        self.script.end_call(result.is_some());
+    /// Ends a call. `rest` are the steps after it.
+    fn end_call(
+        &mut self,
+        result: Option<i64>,
+        rest: &[TraceStep],
+        instance: &Instance,
+        block: Option<&Block>,
+    ) {
+        if self.is_replayed {
+            self.script.end_call(result.is_some());
+        }
         let Some(call) = self.call.take() else { return };
         let number = |index: u32| block.map(|block| block.first_packet() + u64::from(index) + 1);
         match result {
@@ -287,15 +325,14 @@ impl<'a> Recorder<'a> {
             None => {
                 let incident = instance.incidents().get(self.incidents);
                 self.incidents += 1;
-                let packet = match incident.map(|incident| incident.during) {
-                    Some(During::Packet(index)) => number(index),
-                    _ => None,
-                };
+                let packet = lost_packet(&call, rest).and_then(|index| number(call.first + index));
+                // A batch function loses all of its packets.
+                let loses_all = self.program.admitted().info().entry() == EntryKind::Batch;
                 let before = self.lines_before;
                 let mut index = 0;
                 self.lines.retain(|line| {
                     index += 1;
-                    index <= before || line.stays || line.packet != packet
+                    index <= before || line.stays || (line.packet != packet && !loses_all)
                 });
                 // The instance describes the first faults only.
                 let fault =
@@ -307,4 +344,23 @@ impl<'a> Recorder<'a> {
             }
         }
     }
+}
+
+/// Returns the index in its batch of the packet that a call has lost by a fault; `None` for a call without packets. The next
+/// call for the batch has the packets after the lost one.
+fn lost_packet(call: &TracedCall, rest: &[TraceStep]) -> Option<u32> {
+    if call.entry != EntryPoint::Packet {
+        return None;
+    }
+    let next = rest.iter().find_map(|step| match step {
+        TraceStep::Call(next) if next.entry == EntryPoint::Packet && next.first == call.first => {
+            Some(next.arguments[1] & call.arguments[1])
+        }
+        _ => None,
+    });
+    let before = match next.unwrap_or(0) {
+        0 => call.arguments[1],
+        left => call.arguments[1] & ((left & left.wrapping_neg()) - 1),
+    };
+    before.checked_ilog2()
 }
