@@ -173,7 +173,6 @@ impl InstanceStreams {
         self.settings.ports.as_ref().is_none_or(|wanted| ports.iter().any(|port| wanted.has(*port)))
     }
 
-    /// Begins a batch: reads the segments of its packets, prefetches the entries of their streams, so that these reads
     /// Begins a batch: prefetches the entries of its packets' streams, reads the segments, and finds the packets that may
     /// have events.
     #[inline(never)]

@@ -32,7 +32,7 @@ pub struct FollowResults {
     report: Option<(RunReport, ReportFile)>,
     /// Missed rows of each stream of each module.
     missed: Vec<Vec<u64>>,
-    /// Those of them that are in the metadata of the present files.
+    /// The part of `missed` that is in the metadata of the present files.
     missed_in_file: Vec<Vec<u64>>,
     has_files: bool,
     begin: Instant,
