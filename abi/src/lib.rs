@@ -88,6 +88,9 @@ pub mod export {
     pub const MEMORY: &str = "memory";
     /// The shadow stack pointer of LLVM's WebAssembly targets; reset after a lost call.
     pub const STACK_POINTER: &str = "__stack_pointer";
+    /// The beginning of the name of a global that has the address of a block of state, as the manifest's `[[state]]` names
+    /// it: `weir_state_hosts`.
+    pub const STATE_PREFIX: &str = "weir_state_";
 }
 
 /// Verdicts of a module on a packet.
@@ -219,6 +222,10 @@ pub mod limit {
     pub const TABLES: u32 = 8;
     /// Bytes of a named table.
     pub const TABLE_BYTES: u32 = 64 << 20;
+    /// The most blocks of state of a module.
+    pub const STATES: u32 = 8;
+    /// The largest block of state, in bytes.
+    pub const STATE_BYTES: u32 = 16 << 20;
     /// Bytes of a named table that a module publishes: one host call copies it.
     pub const PUBLISHED_BYTES: u32 = 1 << 20;
 }

@@ -305,6 +305,12 @@ enum {
 #define WEIR_LIKELY(x) __builtin_expect(!!(x), 1)
 #define WEIR_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* Names a static object as the block of state `name`, which weir.toml declares with its size: [[state]]. A newer version of the
+ * module, which replaces this one on a node, begins with the contents. The object must not have pointers. */
+#define WEIR_STATE(name, object)                                                                                                  \
+    _Static_assert(sizeof(object) == STATE_BYTES_##name, "weir.toml has another size (bytes) of this state");                     \
+    extern __typeof__(object) weir_state_##name __attribute__((alias(#object), visibility("default")));
+
 #ifdef __wasm__
 
 #define WEIR_EXPORT(name) __attribute__((export_name(#name), used))
@@ -630,14 +636,6 @@ WEIR_INLINE const struct weir_packet *weir_innermost(const struct weir_packet *p
     room->ttl = p->inner_ttl;
     room->tos = p->inner_tos;
     return room;
-}
-
-/* Returns true if the parameter `layer` is "outer", and false for "inner". `param_layer` is the function that weir has generated for it. weir
- * refuses other values if the manifest has the key `layer`. */
-WEIR_INLINE bool weir_is_outer(uint32_t (*param_layer)(uint8_t *destination, uint32_t room))
-{
-    uint8_t layer[8] = { 0 };
-    return param_layer(layer, sizeof layer) == 5 && weir_equal(layer, "outer", 5);
 }
 
 WEIR_INLINE bool weir_is_ip(const struct weir_packet *p) { return (p->flags & (WEIR_IPV4 | WEIR_IPV6)) != 0; }

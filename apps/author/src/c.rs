@@ -6,6 +6,7 @@ use crate::folder::ModuleFolder;
 use crate::tools::{run, version_line};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use weir_abi::export;
 
 /// Compiler options. WebAssembly features are listed one by one, so that newer compilers do not enable others.
 ///
@@ -60,6 +61,11 @@ pub(crate) fn compile(
     let mut messages = String::new();
     let mut link = Command::new(&linker);
     link.args(LINK);
+    let states = folder.manifest.states.iter();
+    link.args(
+        states
+            .map(|state| format!("--export-if-defined={}{}", export::STATE_PREFIX, state.name.identifier())),
+    );
     for source in sources {
         let object = scratch.path().join(source.file_stem().unwrap_or_default()).with_extension("o");
         let mut compile = Command::new(&clang.program);

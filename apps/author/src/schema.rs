@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use weir_abi::ABI_VERSION;
 use weir_abi::row::FieldType;
-use weir_admission::{ParameterType, SEMANTICS};
+use weir_admission::{ENUM_VALUES_MAX, ParameterType, SEMANTICS};
 
 /// The name of the schema's file, in the folder of generated files.
 pub(crate) const FILE: &str = "weir.schema.json";
@@ -55,7 +55,7 @@ fn schema() -> Value {
                 &json!({ "type": "string", "pattern": DURATION }),
             ),
             "layer": or_parameter(
-                "IP header whose flows the module follows: that of the tunnel, or the one inside; or a parameter of type string",
+                "IP header whose flows the module follows: that of the tunnel, or the one inside; or a parameter of type enum or string",
                 &json!({ "enum": ["outer", "inner"] }),
             ),
             "calls": {
@@ -68,6 +68,21 @@ fn schema() -> Value {
             "output": list("An output for frames that the module sends", json!({
                 "type": "object", "additionalProperties": false, "required": ["name"],
                 "properties": { "name": name("Name of the output"), "summary": text("The frames that are sent there") },
+            })),
+            "state": list("A block of state, which a newer version of the module takes over when it replaces this one", json!({
+                "type": "object", "additionalProperties": false, "required": ["name", "version", "bytes"],
+                "properties": {
+                    "name": name("Name of the block; the source gives it an object with WEIR_STATE(NAME, OBJECT)"),
+                    "version": {
+                        "description": "Version of the layout: raise it whenever the layout changes", "type": "integer",
+                        "minimum": 0, "maximum": u32::MAX,
+                    },
+                    "bytes": {
+                        "description": "Size of the object, such as 4096 or \"64 KiB\"",
+                        "anyOf": [{ "type": "integer", "minimum": 1, "maximum": weir_abi::limit::STATE_BYTES }, { "type": "string", "pattern": AMOUNT }],
+                    },
+                    "summary": text("Contents of the block, in one line"),
+                },
             })),
             "service": list("A service for modules of other sessions", json!({
                 "type": "object", "additionalProperties": false, "required": ["name", "request", "answer"],
@@ -131,6 +146,10 @@ fn parameter() -> Value {
         "properties": {
             "name": name("Name of the parameter; the source reads it with param_NAME()"),
             "type": { "description": "Type of the value", "enum": types },
+            "values": {
+                "description": "The legal values of an enum; the module gets the index of one", "type": "array",
+                "items": name("A legal value"), "minItems": 1, "maxItems": ENUM_VALUES_MAX, "uniqueItems": true,
+            },
             "default": value("Value if the operator gives none; without a default, the operator has to give one"),
             "min": value("The least value"),
             "max": value("The largest value"),

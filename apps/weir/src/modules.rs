@@ -5,7 +5,7 @@ use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
 use std::io::Write;
 use weir_admission::{
-    DeclaredTable, Manifest, ModuleKind, Parallel, SEMANTICS, TableAccess, TickPeriod, manifest_of,
+    DeclaredTable, Manifest, ModuleKind, Name, Parallel, SEMANTICS, TableAccess, TickPeriod, manifest_of,
 };
 use weir_units::Bytes;
 
@@ -92,7 +92,8 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
     for p in &manifest.parameters {
         let unit = if p.unit.is_empty() { String::new() } else { format!(", {}", p.unit) };
         let range = match (&p.min, &p.max) {
-            (None, None) => String::new(),
+            (None, None) if p.values.is_empty() => String::new(),
+            (None, None) => format!(": {}", p.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
             (Some(min), None) => format!(", from {min}"),
             (None, Some(max)) => format!(", up to {max}"),
             (Some(min), Some(max)) => format!(", {min} to {max}"),

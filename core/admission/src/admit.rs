@@ -1,7 +1,7 @@
 //! Admitted modules. A sandbox loads only admitted modules.
 
 use crate::environment::environment;
-use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect};
+use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect, state_blocks};
 use crate::{
     Assessment, CalibratedProfile, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile,
     TcpSettings, Tier, ValueError, VerifiedUse,
@@ -163,7 +163,7 @@ pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, ModuleInfo), ModuleRefusal
 /// Checks a module without values for its parameters. Returns the parsed module, the manifest and the facts that the
 /// loader needs.
 pub(crate) fn read_module(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo), ModuleRefusal> {
-    let (module, info) = inspect(bytes)?;
+    let (module, mut info) = inspect(bytes)?;
     let manifest = Manifest::parse(module.manifest().ok_or(ModuleRefusal::NoManifest)?)?;
     if info.memory > manifest.memory {
         return Err(ModuleRefusal::MemorySize { given: info.memory, max: manifest.memory });
@@ -172,6 +172,7 @@ pub(crate) fn read_module(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, Mod
     if has_function != manifest.tcp.is_some() {
         return Err(ModuleRefusal::Streams { has_function });
     }
+    info.states = state_blocks(&module, &manifest.states, info.memory)?;
     Ok((module, manifest, info))
 }
 

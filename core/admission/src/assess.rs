@@ -373,6 +373,7 @@ mod tests {
             functions: 0,
             memory: Bytes(64 << 10),
             memory_declared: 0,
+            states: Vec::new(),
             imports: vec!["emit", "patch", "send"],
             may_be_inlined: true,
         }

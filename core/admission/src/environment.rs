@@ -68,6 +68,10 @@ fn bound_of_any_value(parameter: &ModuleParameter) -> ParamBound {
     match parameter.ty {
         ParameterType::F64 => ParamBound::Float,
         ParameterType::Bool => ParamBound::Int { min: 0, max: 1 },
+        ParameterType::Enum => ParamBound::Int {
+            min: 0,
+            max: i64::try_from(parameter.values.len()).unwrap_or(i64::MAX).saturating_sub(1),
+        },
         ParameterType::I64 => ParamBound::Int {
             min: limit_or(&parameter.min, i64::MIN),
             max: limit_or(&parameter.max, i64::MAX),

@@ -1,7 +1,8 @@
 //! The first check of a module's bytes: validity, imports, exports, and limits on size and complexity.
 
 use crate::complexity::{Complexity, ComplexityLimit};
-use crate::{Excess, ManifestError, ValueError, escaped};
+use crate::{DeclaredState, Excess, ManifestError, Name, ValueError, escaped};
+use core::ops::Range;
 use wasmparser::{ExternalKind, FuncType, Payload, TypeRef, ValType, Validator, WasmFeatures};
 use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPoint, EntryPoints, EntryPresence};
 use weir_abi::host::{self, HostFunction, ValueType};
@@ -47,6 +48,8 @@ pub struct ModuleInfo {
     pub functions: u32,
     /// The private memory at the start.
     pub memory: Bytes,
+    /// The addresses of the manifest's blocks of state, in the manifest's order; all lie in the private memory at the start.
+    pub states: Vec<Range<u32>>,
     /// The offset of the memory's declaration in the module's bytes.
     pub memory_declared: u64,
     /// The imported host functions, each once.
@@ -196,6 +199,14 @@ pub enum ModuleRefusal {
     /// An export whose name has weir's prefix but is no entry point.
     #[error("the export `{}` has a name that belongs to weir; leave out the prefix `weir_`", .0.escape_debug())]
     ReservedExport(String),
+    /// A block of state that the module does not export as its manifest declares it.
+    #[error("the state `{state}` of the manifest: {reason}")]
+    State {
+        /// The block's name.
+        state: Name,
+        /// The difference.
+        reason: &'static str,
+    },
     /// No manifest.
     #[error(
         "the module has no manifest: build it with `weir build`, which adds weir.toml as the custom section `weir.manifest`"
@@ -459,8 +470,11 @@ fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32, Option<u32>)
             for_packets.extend((known.presence == EntryPresence::ExactlyOne).then_some(index));
         }
     }
-    let is_allowed =
-        |name: &str| EntryPoint::from_export_name(name).is_some() || !name.starts_with(RESERVED_PREFIX);
+    let is_allowed = |name: &str| {
+        EntryPoint::from_export_name(name).is_some()
+            || !name.starts_with(RESERVED_PREFIX)
+            || name.starts_with(export::STATE_PREFIX)
+    };
     let is_legal_pair = entries.has(EntryPoint::Packet) && !entries.has(EntryPoint::Batch);
     let (entry_function, count) = (for_packets.first().copied(), for_packets.len());
     match (entry_function, module.exports.iter().find(|export| !is_allowed(&export.name))) {
@@ -502,9 +516,37 @@ fn module_info(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleI
         functions: count(module.functions.len()),
         memory,
         memory_declared,
+        states: Vec::new(),
         imports,
         may_be_inlined: complexity.may_be_inlined(count(module.imported.len())),
     })
+}
+
+/// Finds the blocks of state that a manifest declares.
+///
+/// # Errors
+/// [`ModuleRefusal::State`] for a block without an export, and for one outside of the memory at the start;
+/// [`ModuleRefusal::ReservedExport`] for an export without a block.
+pub(crate) fn state_blocks(
+    module: &ParsedModule,
+    declared: &[DeclaredState],
+    memory: Bytes,
+) -> Result<Vec<Range<u32>>, ModuleRefusal> {
+    let exported = |state: &DeclaredState| format!("{}{}", export::STATE_PREFIX, state.name.identifier());
+    let is_declared = |name: &str| declared.iter().any(|state| exported(state) == name);
+    let of_states = module.exports.iter().filter(|export| export.name.starts_with(export::STATE_PREFIX));
+    if let Some(other) = of_states.into_iter().find(|export| !is_declared(&export.name)) {
+        return Err(ModuleRefusal::ReservedExport(other.name.chars().take(80).collect()));
+    }
+    let block = |state: &DeclaredState| {
+        let refused = |reason| ModuleRefusal::State { state: state.name.clone(), reason };
+        let address = module.exported_constant(&exported(state)).ok_or_else(|| {
+            refused("the module exports no address of it: write WEIR_STATE(NAME, OBJECT) in C, and `state[...]` in module! in Rust")
+        })?;
+        let end = address.checked_add(state.bytes).filter(|end| u64::from(*end) <= memory.0);
+        Ok(address..end.ok_or_else(|| refused("it lies outside of the module's memory"))?)
+    };
+    declared.iter().map(block).collect()
 }
 
 fn value_type(ty: ValueType) -> ValType {

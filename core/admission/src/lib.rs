@@ -21,6 +21,7 @@ mod parameter;
 mod profile;
 mod semantic;
 pub mod sources;
+mod state;
 mod stream;
 mod table;
 mod tcp;
@@ -34,12 +35,13 @@ pub use complexity::ComplexityLimit;
 pub use excess::Excess;
 pub use inspect::{EntryKind, MODULE_BYTES_MAX, ModuleInfo, ModuleRefusal, TABLE_ELEMENTS_MAX};
 pub use manifest::{
-    DeclaredOutput, DeclaredService, MANIFEST_BYTES_MAX, Manifest, ManifestError, ModuleKind, Parallel,
-    TickPeriod,
+    DeclaredOutput, DeclaredService, ENUM_VALUES_MAX, MANIFEST_BYTES_MAX, Manifest, ManifestError,
+    ModuleKind, Parallel, TickPeriod,
 };
 pub use parameter::{ModuleParameter, ParameterType, ParameterValue, Prefix, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError, VerifiedUse};
 pub use semantic::{SEMANTICS, Semantic, SemanticKind};
+pub use state::DeclaredState;
 pub use stream::{DeclaredStream, FieldValue, StreamField};
 pub use table::{DeclaredTable, TableAccess};
 pub use tcp::{DeclaredLayer, DeclaredTcp, ManifestValue, TcpPorts, TcpSettings};

@@ -3,12 +3,13 @@
 //! The author of a module writes the manifest, so its statements may be false. A false layout or name of records is
 //! harmless. Statements that matter for safety, such as the maximum of memory, are enforced by the host.
 
+use crate::state::{self, RawState};
 use crate::stream::RawStream;
 use crate::table::{self, RawTable};
 use crate::tcp::{self, DeclaredLayer, DeclaredTcp, RawTcp, RawValue};
 use crate::{
-    DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, ValueError, escaped,
-    is_plain,
+    DeclaredState, DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType,
+    ValueError, escaped, is_plain,
 };
 use serde::Deserialize;
 use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit};
@@ -17,6 +18,8 @@ use weir_units::{Bytes, Nanos};
 /// The longest manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: usize = 64 * 1024;
 const PARAMETERS_MAX: usize = 64;
+/// The maximum number of values of one enum.
+pub const ENUM_VALUES_MAX: usize = 64;
 const STREAMS_MAX: usize = 32;
 const SERVICES_MAX: usize = 16;
 const OUTPUTS_MAX: usize = 8;
@@ -57,6 +60,8 @@ pub struct Manifest {
     pub outputs: Vec<DeclaredOutput>,
     /// The named tables that the module reads or publishes.
     pub tables: Vec<DeclaredTable>,
+    /// The blocks of state that a newer version of the module takes over.
+    pub states: Vec<DeclaredState>,
     /// The layer of the packets whose flows the module follows.
     pub layer: DeclaredLayer,
     /// The TCP streams that the module follows; `None` without.
@@ -190,6 +195,14 @@ pub enum ManifestError {
         /// A description of legal amounts.
         wanted: String,
     },
+    /// An enum without legal values, or values of another type.
+    #[error("{at}, values: {wanted}")]
+    EnumValues {
+        /// The parameter.
+        at: String,
+        /// A correction.
+        wanted: String,
+    },
     /// A table whose size is not legal.
     #[error("{at}, bytes: must be {wanted}")]
     Table {
@@ -296,6 +309,8 @@ struct Raw {
     output: Vec<RawOutput>,
     #[serde(default)]
     table: Vec<RawTable>,
+    #[serde(default)]
+    state: Vec<RawState>,
     layer: Option<RawValue>,
     tcp: Option<RawTcp>,
 }
@@ -331,6 +346,7 @@ struct RawParameter {
     name: String,
     #[serde(rename = "type")]
     ty: String,
+    values: Option<Vec<String>>,
     default: Option<toml::Value>,
     min: Option<toml::Value>,
     max: Option<toml::Value>,
@@ -377,6 +393,7 @@ impl Manifest {
         check_unique("output", outputs.iter().map(|o| &o.name))?;
         let tables = table::tables(raw.table)?;
         check_unique("table", tables.iter().map(|table| &table.name))?;
+        let states = state::states(raw.state)?;
         Ok(Self {
             name: name("name", &raw.name)?,
             version: display_text("version", non_empty("version", raw.version, "0.1.0")?)?,
@@ -398,6 +415,7 @@ impl Manifest {
             calls,
             outputs,
             tables,
+            states,
         })
     }
 }
@@ -478,9 +496,11 @@ fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
             known: ParameterType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
         }
     })?;
+    let values = enum_values(&at, ty, raw.values)?;
     let mut parameter = ModuleParameter {
         name: parameter_name,
         ty,
+        values,
         default: None,
         min: None,
         max: None,
@@ -503,6 +523,32 @@ fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
     parameter.max = read(&parameter, "max", raw.max)?;
     parameter.default = read(&parameter, "default", raw.default)?;
     Ok(parameter)
+}
+
+/// Checks the values of an enum. They differ also as identifiers, which the SDKs make of them.
+fn enum_values(at: &str, ty: ParameterType, given: Option<Vec<String>>) -> Result<Vec<Name>, ManifestError> {
+    let wanted = match (ty, &given) {
+        (ParameterType::Enum, None) => {
+            "give the legal values, such as values = [\"fast\", \"strict\"]".to_owned()
+        }
+        (ParameterType::Enum, Some(given)) if given.is_empty() || given.len() > ENUM_VALUES_MAX => {
+            format!("give 1 to {ENUM_VALUES_MAX} values")
+        }
+        (ParameterType::Enum, Some(_)) | (_, None) => String::new(),
+        (ty, Some(_)) => format!("a parameter of type {} has none: give it the type enum", ty.name()),
+    };
+    if !wanted.is_empty() {
+        return Err(ManifestError::EnumValues { at: at.to_owned(), wanted });
+    }
+    let at = format!("{at}, values");
+    let values =
+        given.iter().flatten().map(|value| name(&at, value)).collect::<Result<Vec<_>, ManifestError>>()?;
+    // In Rust `a-1` and `a1` both become `A1`.
+    let mut seen = std::collections::BTreeSet::new();
+    match values.iter().find(|value| !seen.insert(value.identifier().replace('_', ""))) {
+        Some(twice) => Err(ManifestError::Twice { at: "values", name: twice.clone() }),
+        None => Ok(values),
+    }
 }
 
 /// Returns a TOML value as the texts that a user would type, so that one parser reads both.

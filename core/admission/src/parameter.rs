@@ -18,6 +18,8 @@ pub enum ParameterType {
     Bool,
     /// A duration: `1.5s`.
     Duration,
+    /// One of the values that the manifest names: `strict`.
+    Enum,
     /// Bytes, with the escapes `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`.
     String,
     /// An IP prefix: `10.0.0.0/8`.
@@ -38,6 +40,7 @@ impl ParameterType {
         Self::F64,
         Self::Bool,
         Self::Duration,
+        Self::Enum,
         Self::String,
         Self::Prefix,
         Self::U64List,
@@ -53,6 +56,7 @@ impl ParameterType {
             Self::F64 => "f64",
             Self::Bool => "bool",
             Self::Duration => "duration",
+            Self::Enum => "enum",
             Self::String => "string",
             Self::Prefix => "prefix",
             Self::U64List => "u64-list",
@@ -74,6 +78,8 @@ pub struct ModuleParameter {
     pub name: Name,
     /// The parameter's type.
     pub ty: ParameterType,
+    /// The legal values of an enum, of which the module gets the index; empty for other types.
+    pub values: Vec<Name>,
     /// The value if the user gives none; `None` if the user must give a value.
     pub default: Option<ParameterValue>,
     /// The lower limit of a number or duration.
@@ -108,6 +114,13 @@ pub enum ParameterValue {
     Bool(bool),
     /// Length of time.
     Duration(Nanos),
+    /// One of the values that the manifest names.
+    Enum {
+        /// The value's index in the manifest.
+        index: u32,
+        /// The value.
+        name: Name,
+    },
     /// Bytes.
     String(Vec<u8>),
     /// IP prefix.
@@ -137,6 +150,16 @@ pub enum ValueError {
         given: String,
         /// A description of legal values.
         wanted: &'static str,
+    },
+    /// The value is none of those that the manifest names.
+    #[error("parameter `{parameter}`: {} is none of {known}", quoted(.given))]
+    NotAmong {
+        /// The parameter.
+        parameter: Name,
+        /// The given text.
+        given: String,
+        /// The legal values.
+        known: String,
     },
     /// An address with bits behind the length of its prefix, which may be a mistake in either.
     #[error("parameter `{parameter}`: `{}` has bits behind its length; write {prefix}", .given.escape_debug())]
@@ -219,6 +242,7 @@ impl ModuleParameter {
             ParameterType::PrefixList => ParameterValue::PrefixList(
                 given.iter().map(|text| self.read_network(text)).collect::<Result<_, _>>()?,
             ),
+            ParameterType::Enum => self.read_enum(given[0])?,
             ty => Self::read_text(ty, given[0]).map_err(|wanted| self.unreadable(given[0], wanted))?,
         };
         self.check(value)
@@ -238,11 +262,24 @@ impl ModuleParameter {
                 trimmed.parse().map(ParameterValue::Duration).map_err(|e: weir_units::ParseError| e.wanted)
             }
             ParameterType::Prefix => Prefix::read(trimmed).map(ParameterValue::Prefix).ok_or(LEGAL_PREFIX),
-            ParameterType::String
+            ParameterType::Enum
+            | ParameterType::String
             | ParameterType::U64List
             | ParameterType::StringList
             | ParameterType::PrefixList => unescape(text).map(ParameterValue::String).ok_or(LEGAL_STRING),
         }
+    }
+
+    fn read_enum(&self, text: &str) -> Result<ParameterValue, ValueError> {
+        let trimmed = text.trim();
+        let found = (0u32..).zip(&self.values).find(|(_, value)| value.as_str() == trimmed);
+        found.map(|(index, name)| ParameterValue::Enum { index, name: name.clone() }).ok_or_else(|| {
+            ValueError::NotAmong {
+                parameter: self.name.clone(),
+                given: text.chars().take(80).collect(),
+                known: self.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", "),
+            }
+        })
     }
 
     /// Reads a prefix of a list. An address has no bits behind the length.
@@ -293,7 +330,8 @@ impl ParameterValue {
     /// The maximum size of one parameter's value, in bytes.
     pub const BYTES_MAX: usize = 64 * 1024;
 
-    /// Returns the value that `param_int` returns to the module; a duration in ns. `None` for other types.
+    /// Returns the value that `param_int` returns to the module; a duration in ns, an enum
+    /// as its index. `None` for other types.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             // An unsigned integer is passed with the same bits, and the SDK converts it back.
@@ -301,6 +339,7 @@ impl ParameterValue {
             Self::I64(value) => Some(*value),
             Self::Bool(value) => Some(i64::from(*value)),
             Self::Duration(value) => Some(value.0.cast_signed()),
+            Self::Enum { index, .. } => Some(i64::from(*index)),
             _ => None,
         }
     }
@@ -402,6 +441,7 @@ impl fmt::Display for ParameterValue {
             Self::F64(value) => write!(f, "{value}"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Duration(value) => f.write_str(&value.to_string().replace(' ', "")),
+            Self::Enum { name, .. } => write!(f, "{name}"),
             Self::String(value) => f.write_str(&text(value)),
             Self::Prefix(value) => write!(f, "{value}"),
             Self::U64List(values) => {
@@ -454,6 +494,7 @@ mod tests {
         ModuleParameter {
             name: Name::new("p").unwrap(),
             ty,
+            values: Vec::new(),
             default: None,
             min,
             max,
@@ -484,6 +525,26 @@ mod tests {
             let expected = text == "0.0.0.0/0" || text == "::/96" || text.ends_with("104");
             assert_eq!(prefix.encoded()[16] >= 96, expected, "{text}");
             assert_eq!(read(T::Prefix, &[&prefix.to_string()]), prefix, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_enum_is_one_of_its_values_and_reaches_the_module_as_an_index() {
+        let mut mode = parameter(ParameterType::Enum, None, None);
+        mode.values = ["fast", "very-strict"].map(|name| Name::new(name).unwrap()).to_vec();
+        let value = mode.read(&[" very-strict "]).unwrap();
+        assert_eq!(
+            (value.as_int(), value.encoded().len(), value.to_string()),
+            (Some(1), 0, "very-strict".into())
+        );
+        assert_eq!(mode.read(&[&value.to_string()]).unwrap(), value);
+        for (text, message) in [
+            ("Fast", "parameter `p`: `Fast` is none of fast, very-strict"),
+            ("very_strict", "parameter `p`: `very_strict` is none of fast, very-strict"),
+            ("1", "parameter `p`: `1` is none of fast, very-strict"),
+            ("", "parameter `p`: an empty value is none of fast, very-strict"),
+        ] {
+            assert_eq!(mode.read(&[text]).unwrap_err().to_string(), message);
         }
     }
 

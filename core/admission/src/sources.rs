@@ -1,7 +1,7 @@
 //! C and Rust source files that weir generates from a module's manifest: rows as structs, streams and parameters as
 //! functions. So the declarations of the manifest need not be repeated in the module's code.
 
-use crate::{DeclaredStream, Manifest, Name, ParameterType, TableAccess};
+use crate::{DeclaredStream, Manifest, ModuleParameter, Name, ParameterType, TableAccess};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
@@ -62,6 +62,10 @@ pub fn c_header(manifest: &Manifest) -> String {
             ),
         };
     }
+    for state in &manifest.states {
+        let (name, bytes) = (state.name.identifier(), state.bytes);
+        _ = writeln!(out, "\n/* {} */\nenum {{ STATE_BYTES_{name} = {bytes} }};", comment(&state.summary));
+    }
     for (index, parameter) in manifest.parameters.iter().enumerate() {
         let name = parameter.name.identifier();
         let unit = bracketed(&parameter.unit);
@@ -78,6 +82,7 @@ pub fn c_header(manifest: &Manifest) -> String {
             ParameterType::Bool => {
                 format!("static inline bool param_{name}(void) {{ return weir_param_int({index}) != 0; }}")
             }
+            ParameterType::Enum => c_enum(&name, &parameter.values, index),
             ParameterType::F64 => {
                 format!("static inline double param_{name}(void) {{ return weir_param_float({index}); }}")
             }
@@ -130,10 +135,22 @@ pub fn rust_source(manifest: &Manifest) -> String {
         }
         out.push_str("}\n");
     }
+    for state in &manifest.states {
+        let name = state.name.identifier().to_uppercase();
+        _ = writeln!(
+            out,
+            "\n#[doc = {:?}]\npub const STATE_BYTES_{name}: usize = {};",
+            format!("Size of the state `{}` in bytes. {}", state.name, state.summary),
+            state.bytes
+        );
+    }
     _ = writeln!(out, "\n/// The parameters, as the operator set them.\npub mod param {{");
     for (index, parameter) in manifest.parameters.iter().enumerate() {
         let unit = bracketed(&parameter.unit);
-        let (arguments, result, body) = rust_parameter(parameter.ty, index);
+        if parameter.ty == ParameterType::Enum {
+            rust_enum(&mut out, parameter);
+        }
+        let (arguments, result, body) = rust_parameter(parameter, index);
         _ = writeln!(
             out,
             "    #[doc = {:?}]\n    pub fn {}({arguments}) -> {result} {{\n        {body}\n    }}",
@@ -213,19 +230,59 @@ fn rust_row(out: &mut String, index: usize, stream: &DeclaredStream) {
     out.push_str("        })\n    }\n}\n");
 }
 
+/// Returns the C enum of a parameter's values, and the function that reads the parameter.
+fn c_enum(name: &str, values: &[Name], index: usize) -> String {
+    let constants: Vec<_> =
+        values.iter().map(|value| format!("PARAM_{name}_{}", value.identifier())).collect();
+    format!(
+        "enum param_{name} {{ {} }};\nstatic inline enum param_{name} param_{name}(void) {{ return (enum param_{name})weir_param_int({index}); }}",
+        constants.join(", ")
+    )
+}
+
+/// Writes the Rust enum of a parameter's values.
+fn rust_enum(out: &mut String, parameter: &ModuleParameter) {
+    _ = writeln!(
+        out,
+        "    #[doc = {:?}]\n    #[derive(Clone, Copy, Debug, PartialEq, Eq)]\n    pub enum {} {{",
+        parameter.summary,
+        camel(&parameter.name.identifier())
+    );
+    for value in &parameter.values {
+        _ = writeln!(out, "        #[doc = \"`{value}`\"]\n        {},", camel(&value.identifier()));
+    }
+    out.push_str("    }\n");
+}
+
+/// Returns the Rust expression that reads an enum.
+fn rust_enum_value(parameter: &ModuleParameter, read: &str) -> String {
+    let ty = camel(&parameter.name.identifier());
+    let mut out = format!("match {read} {{ ");
+    for (index, value) in parameter.values.iter().enumerate() {
+        // weir gives no other index than these, so the last arm takes what is left.
+        let pattern = if index + 1 == parameter.values.len() { "_".to_owned() } else { index.to_string() };
+        _ = write!(out, "{pattern} => {ty}::{}, ", camel(&value.identifier()));
+    }
+    out + "}"
+}
+
 /// Returns a unit in brackets, for the end of a text; empty without a unit.
 fn bracketed(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!(" [{unit}]") }
 }
 
 /// Returns arguments, result type and body of the Rust function for a parameter.
-fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static str, String) {
+fn rust_parameter(parameter: &ModuleParameter, index: usize) -> (&'static str, String, String) {
     let call = |function: &str| format!("weir_guest::generated::{function}({index}");
-    match ty {
+    let (arguments, result, body) = match parameter.ty {
         ParameterType::U64 => ("", "u64", call("int") + ") as u64"),
         ParameterType::I64 => ("", "i64", call("int") + ")"),
         // Admission refuses negative durations.
         ParameterType::Duration => ("", "u64", call("int") + ") as u64"),
+        ParameterType::Enum => {
+            let body = rust_enum_value(parameter, &(call("int") + ")"));
+            return ("", camel(&parameter.name.identifier()), body);
+        }
         ParameterType::Bool => ("", "bool", call("int") + ") != 0"),
         ParameterType::F64 => ("", "f64", call("float") + ")"),
         ParameterType::Prefix => ("", "weir_guest::Prefix", call("prefix") + ")"),
@@ -243,7 +300,8 @@ fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static st
         ParameterType::StringList => {
             ("room: &mut [u8]", "Result<weir_guest::List<'_>, weir_guest::TooLong>", call("list") + ", room)")
         }
-    }
+    };
+    (arguments, result.to_owned(), body)
 }
 
 /// Returns the name of a field in C. A keyword gets an `_` at its end.

@@ -1,7 +1,7 @@
 //! The layer and the TCP streams that a module asks for in its manifest.
 
 use crate::manifest::ManifestError;
-use crate::{ModuleParameter, ParameterType, ParameterValue, ValueError};
+use crate::{ModuleParameter, Name, ParameterType, ParameterValue, ValueError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -126,6 +126,16 @@ impl<T> Key<T> {
         ManifestError::Amount { at: self.at, wanted: self.wanted.to_owned() }
     }
 
+    /// Returns true for a parameter that can give the value: one of the key's type or, in place of a string, an enum of which each
+    /// value is legal here.
+    fn accepts(&self, parameter: &ModuleParameter) -> bool {
+        let is_legal = |value: &Name| (self.read)(&Value::Text(value.as_str())).is_some();
+        match parameter.ty {
+            ParameterType::Enum => self.ty == ParameterType::String && parameter.values.iter().all(is_legal),
+            ty => ty == self.ty,
+        }
+    }
+
     /// Checks a value of the manifest.
     fn declared(
         &self,
@@ -134,7 +144,7 @@ impl<T> Key<T> {
     ) -> Result<ManifestValue<T>, ManifestError> {
         let value = match raw {
             RawValue::Parameter { parameter } => {
-                let index = parameters.iter().position(|p| p.name.as_str() == parameter && p.ty == self.ty);
+                let index = parameters.iter().position(|p| p.name.as_str() == parameter && self.accepts(p));
                 return index.map(ManifestValue::Parameter).ok_or_else(|| ManifestError::Amount {
                     at: self.at,
                     wanted: format!(
@@ -188,6 +198,7 @@ impl<T: Clone> Key<T> {
             ParameterValue::Bool(value) => Value::Bool(*value),
             ParameterValue::Duration(time) => Value::Duration(*time),
             ParameterValue::U64List(numbers) => Value::Numbers(numbers),
+            ParameterValue::Enum { name, .. } => Value::Text(name.as_str()),
             ParameterValue::String(text) => Value::Text(std::str::from_utf8(text).ok()?),
             _ => return None,
         };

@@ -290,6 +290,14 @@ impl Sections {
         (function as usize).checked_sub(self.imported.len()).filter(|index| *index < self.bodies.len())
     }
 
+    /// Returns the value of an exported global that is an i32 and never changes; `None` if there is no such export.
+    pub fn exported_constant(&self, name: &str) -> Option<u32> {
+        let export = self.exports.iter().find(|export| export.matches(name, ExternalKind::Global))?;
+        let global =
+            self.globals.get(export.index as usize).filter(|global| global.width == BitWidth::W32)?;
+        u32::try_from(global.constant? & i64::from(u32::MAX)).ok()
+    }
+
     /// The number of globals that the module defines.
     pub fn global_count(&self) -> usize {
         self.globals.len()

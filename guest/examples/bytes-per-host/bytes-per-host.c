@@ -11,6 +11,8 @@ struct traffic {
     uint64_t last_ns, sent_packets, sent_bytes, received_packets, received_bytes;
 };
 WEIR_MAP(hosts, struct weir_ip, struct traffic, 65536)
+/* A newer version of the module goes on with these hosts. */
+WEIR_STATE(hosts, hosts_map)
 
 static __attribute__((noinline)) void report(const struct hosts_entry *e)
 {

@@ -487,7 +487,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     static uint64_t ports[PORTS_MAX];
     const uint32_t ports_len = (uint32_t)param_ignore_ports((uint8_t *)ports, sizeof ports);
     if (ports_len > sizeof ports) {

@@ -54,7 +54,7 @@ static bool start_ports(void)
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
     text_start();
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     if (!start_ports())
         return 1;
     if (!start_streams()) {

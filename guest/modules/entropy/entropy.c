@@ -560,7 +560,7 @@ static bool begin_addresses(struct addresses *a)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     for (uint32_t c = 1; c < SMALL; c++)
         small_terms[c] = c * log2_of(c);
     if (!begin_addresses(&sources) || !begin_addresses(&destinations)) {

@@ -52,7 +52,7 @@ static bool is_outer;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     active_ns = param_active() != 0 ? param_active() : INT64_MAX;
     part_sets = (uint32_t)((param_table_size() + PARTS * WAYS - 1) / (PARTS * WAYS));
     set_count = part_sets * PARTS;

@@ -100,7 +100,7 @@ static uint8_t outermost_tunnel; /* of the packet; valid in a tunnel */
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     /* As many sets as the entries need, rounded up to a power of two. */
     const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;

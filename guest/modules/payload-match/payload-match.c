@@ -13,7 +13,7 @@ static bool is_outer;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     const uint64_t first = param_first(), last = param_last();
     const uint32_t needle_len = param_needle(needle, sizeof needle);
     if (needle_len == 0 || needle_len > NEEDLE_MAX) {

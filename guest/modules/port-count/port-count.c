@@ -23,7 +23,7 @@ static bool any; /* whether this interval has packets */
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     interval_ns = (uint64_t)param_interval();
     const uint32_t bytes = (uint32_t)param_ports(list, sizeof list);
     if (bytes > PORTS_MAX * 8) {

@@ -839,7 +839,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     /* Rounded down, so that the parameter is a limit of loops over the table. */
     const uint32_t set_bits = 63 - (uint32_t)__builtin_clzll((uint64_t)param_table_size() / WAYS);
     const uint32_t count = 1u << set_bits;

@@ -338,7 +338,7 @@ static void end_interval(uint64_t begin)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     interval_ns = (uint64_t)param_interval();
     offset = param_offset();
     threshold = param_threshold();

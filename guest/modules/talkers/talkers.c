@@ -868,7 +868,7 @@ static bool begin_table(struct table *table)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     v4_mask = mask_of(96 + (uint32_t)param_prefix_v4());
     v6_mask = mask_of((uint32_t)param_prefix_v6());
     flows = weir_alloc(FLOW_SETS * sizeof *flows);

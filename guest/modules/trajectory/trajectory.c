@@ -30,7 +30,7 @@ static uint32_t set_shift;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     const uint64_t one_in = param_one_in(), seed = param_seed();
     if (one_in == 0)
         return 1;

@@ -17,7 +17,7 @@ static bool is_outer;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    is_outer = weir_is_outer(param_layer);
+    is_outer = param_layer() == PARAM_layer_outer;
     list_len = (uint32_t)param_signatures(list, sizeof list);
     if (list_len > sizeof list) {
         WEIR_LOG(WEIR_ERROR, "signatures: at most 1024, 64 KiB together");

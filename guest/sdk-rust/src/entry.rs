@@ -114,12 +114,24 @@ impl From<Drops> for u64 {
 /// }
 /// ```
 ///
+/// With `state["weir_state_NAME", module::STATE_BYTES_NAME]: Counter = ...` the state is the block NAME of weir.toml's `[[state]]`: a
+/// newer version of the module, which replaces this one on a node, begins with its contents. Give the type `#[repr(C)]`, and no
+/// pointers or references.
+///
 /// After a panic the next call gets the state as the panic left it. So leave nothing half done where code can panic, or
 /// repair it in `lost`.
 #[macro_export]
 macro_rules! module {
     (state: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
         static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
+        $($crate::module!(@ $name $state, $function);)+
+    };
+    (state[$symbol:literal, $bytes:expr]: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
+        #[export_name = $symbol]
+        static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
+        // weir.toml must have the size of this state as `bytes`. The compiler names both sizes where they differ.
+        #[cfg(target_arch = "wasm32")]
+        const _: [(); $bytes] = [(); core::mem::size_of::<$state>()];
         $($crate::module!(@ $name $state, $function);)+
     };
     // entry points: begin

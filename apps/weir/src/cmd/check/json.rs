@@ -5,7 +5,7 @@ use super::{CheckResults, Compilation};
 use serde::Serialize;
 use std::io::{self, Write};
 use weir_admission::{
-    Comparison, Excess, LimitStatus, LimitedResource, ModuleRefusal, ParameterValue, TableAccess,
+    Comparison, Excess, LimitStatus, LimitedResource, ModuleRefusal, Name, ParameterValue, TableAccess,
 };
 use weir_bounds::{
     CallBound, CodeLocation, CostTable, EntryPoint, HostCall, Linear, LoopBound, PathStep, StepKind,
@@ -64,6 +64,8 @@ struct Parameter<'a> {
     value: Option<String>,
     min: Option<String>,
     max: Option<String>,
+    /// The legal values of an enum; empty for other types.
+    values: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -231,6 +233,7 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
                 value: value.map(ParameterValue::to_string),
                 min: parameter.min.as_ref().map(ParameterValue::to_string),
                 max: parameter.max.as_ref().map(ParameterValue::to_string),
+                values: parameter.values.iter().map(Name::as_str).collect(),
             })
             .collect(),
         imports: &results.info.imports,
