@@ -249,7 +249,8 @@ fn session() -> Result<SessionSpec, LabError> {
 fn requests(peers: &Peers) -> Result<[MeasuredRequest<'_>; 2], LabError> {
     let spec = session()?;
     let module = toml::from_str("module = \"theirs.wasm\"").context(BENCH)?;
-    let load = ControlRequest::Load { session: spec.name.clone(), module, signatures: Vec::new() };
+    let load =
+        ControlRequest::Load { session: spec.name.clone(), module, signatures: Vec::new(), replace: None };
     Ok([("a session", ControlRequest::Create(spec), None), ("a module of 64 KiB", load, Some(&peers.module))])
 }
 

@@ -102,7 +102,7 @@ impl Holder {
         let begin = Instant::now();
         let module: ModuleSpec = toml::from_str("module = 'hard'")?;
         let session = "study".parse()?;
-        let request = ControlRequest::Load { session, module, signatures: Vec::new() };
+        let request = ControlRequest::Load { session, module, signatures: Vec::new(), replace: None };
         let connect = || Client::connect_to(&self.node);
         match Upload::new(&self.module) {
             None => connect()?.execute(request, &self.module)?,

@@ -574,7 +574,7 @@ mod tests {
     fn a_request_or_body_that_is_too_long_is_not_sent() {
         let mut module: crate::control::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
         let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
-        let load = ControlRequest::Load { session, module: module.clone(), signatures };
+        let load = ControlRequest::Load { session, module: module.clone(), signatures, replace: None };
         let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, ClientError::BodyTooLong { kind: "module", .. }));
         // A request without a file accepts no body.

@@ -60,7 +60,7 @@ fn a_fault_in_code_of_llvm_has_its_function_and_line() {
     let little = profile(folder.path(), "packet = '10us'\nper-byte = '0ns'\ntiers = ['metered']");
     let spin = root().join("guest/modules/spin/spin.wasm");
     let ended = run_on_sample(&["-m", spin.to_str().unwrap(), "--profile", &little, "--back-end", "llvm"]);
-    let fault = ended.stderr.lines().find(|line| line.contains("packet 0: ")).unwrap_or_default();
+    let fault = ended.stderr.lines().find(|line| line.contains("packet 1: ")).unwrap_or_default();
     assert!(fault.contains("more fuel than its limit in `burn` (spin.c:"), "{}", ended.stderr);
     let line: usize =
         fault.rsplit(':').next().and_then(|rest| rest.trim_end_matches(')').parse().ok()).unwrap();

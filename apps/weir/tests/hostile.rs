@@ -98,7 +98,7 @@ impl Bench {
         assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1), "{act}: {bad:#}");
         // Its stop was still called, and emitted the number of packets that it got.
         assert_eq!((number(&bad, "records"), &bad["ended"]), (1, &false.into()), "{act}: {bad:#}");
-        assert!(stderr.contains(&format!("bad: packet 1000: {reason}")), "{act}: {stderr}");
+        assert!(stderr.contains(&format!("bad: packet 1001: {reason}")), "{act}: {stderr}");
         assert!(stderr.contains("bad: 1 packets were lost for this module only"), "{stderr}");
     }
 }
@@ -217,7 +217,7 @@ fn endless_recursion_fails_the_call() {
     let recursion = "(func $again (call $again) (call $again))";
     let BadModuleRun { bad, stderr, .. } = bench.run_bad(&(at_packet(1_000, "(call $again)") + recursion));
     assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1));
-    assert!(stderr.contains("bad: packet 1000: stack overflow"), "{stderr}");
+    assert!(stderr.contains("bad: packet 1001: stack overflow"), "{stderr}");
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn an_endless_loop_fails_its_call_and_after_three_the_module_is_unloaded() {
         (suffered.counts(["packets", "faults", "records"]), &suffered.bad["ended"]),
         ([0, 3, 0], &true.into())
     );
-    let suffered = suffered.reports("bad: packet 0: the call used more fuel than its limit");
-    suffered.reports("packet 2:").reports("the module was ended and saw no further packets");
+    let suffered = suffered.reports("bad: packet 1: the call used more fuel than its limit");
+    suffered.reports("packet 3:").reports("the module was ended and saw no further packets");
     // Endless stops and ticks.
     let pass = answering("(i32.const 0)");
     let stop = format!(r#"{pass} (func (export "weir_stop") (param i64) (loop (br 0)))"#);
@@ -304,7 +304,7 @@ fn a_failing_or_endless_start_unloads_only_its_module() {
 fn a_strict_run_ends_at_the_first_fault_and_keeps_its_records() {
     let bench = Bench::new();
     for (body, fault, most) in [
-        (at_packet(1_000, "(unreachable)"), "bad: packet 1000: `unreachable` executed", PACKETS),
+        (at_packet(1_000, "(unreachable)"), "bad: packet 1001: `unreachable` executed", PACKETS),
         (format!("{} (func $s (unreachable)) (start $s)", answering("(i32.const 0)")), "bad: start: ", 0),
         (
             format!(

@@ -18,7 +18,8 @@ use weir_units::{BitsPerSecond, Nanos, Timestamp};
 /// - 5: also the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of
 ///   [`Usage`]).
 /// - 6: also the bytes of fetched record files (a counter of [`Usage`]).
-pub const FORMAT: u64 = 6;
+/// - 7: also [`UnloadReason::Replaced`] and [`UnloadReason::TrialFailed`].
+pub const FORMAT: u64 = 7;
 
 /// One entry: an event on a node, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -356,6 +357,10 @@ pub enum UnloadReason {
     ProcessEnded,
     /// The machine code of the module's bundle was withdrawn, and the node has no other code of the module.
     CodeWithdrawn,
+    /// A newer version replaced the module.
+    Replaced,
+    /// The module had replaced an older version, and had a fault while it was on trial.
+    TrialFailed,
     /// The session was closed.
     SessionClosed,
     /// The node ended.
@@ -406,6 +411,7 @@ impl LedgerEvent {
     /// Returns the earliest [format](FORMAT) in which this event can be written.
     pub(super) fn format(&self) -> u64 {
         match self {
+            Self::ModuleUnloaded { reason: UnloadReason::Replaced | UnloadReason::TrialFailed, .. } => 7,
             Self::Requests { .. } => 4,
             Self::Decision(_)
             | Self::Unlisted { .. }

@@ -239,7 +239,8 @@ impl WatchEntry {
             STARTING => "starting".to_owned(),
             PERIODIC => "in a tick or its stop".to_owned(),
             first => {
-                let first = self.block.load(Ordering::Relaxed).saturating_add(first.into());
+                // Packets count from 1, as in Wireshark.
+                let first = self.block.load(Ordering::Relaxed).saturating_add(u64::from(first) + 1);
                 let last = first.saturating_add(weir_abi::BATCH_PACKETS as u64 - 1);
                 format!("in one of the packets {first} to {last}")
             }

@@ -113,7 +113,12 @@ impl NodeProcess {
 
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), LabError> {
         self.execute(
-            ControlRequest::Load { session: parse_name(session)?, module, signatures: Vec::new() },
+            ControlRequest::Load {
+                session: parse_name(session)?,
+                module,
+                signatures: Vec::new(),
+                replace: None,
+            },
             file,
         )
     }

@@ -98,6 +98,10 @@ pub enum ControlRequest {
         /// Signatures of the module, as texts of [`weir_trust::signature::ModuleSignature`].
         #[serde(default, deserialize_with = "bounded_list::list", skip_serializing_if = "Vec::is_empty")]
         signatures: Vec<String>,
+        /// The length of the trial, if the module takes the place of the session's module of its name. At a fault in that time the
+        /// version before returns.
+        #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+        replace: Option<Nanos>,
     },
     /// Uploads a part of a module's file: [`Reply::Uploaded`]. The body is the part. A request without a body uploads
     /// nothing, and gets the number of bytes that the node has.
@@ -479,6 +483,7 @@ mod tests {
             session: name("alice"),
             module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
             signatures: Vec::new(),
+            replace: None,
         };
         for (request, line) in [
             (RequestLine::new(ControlRequest::Show), r#"{"weir":1,"request":"show"}"#),

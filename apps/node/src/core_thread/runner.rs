@@ -5,6 +5,7 @@
 
 mod deferred_terms;
 mod mailbox;
+mod replace;
 
 use crate::core_thread::cpu_clock::{CpuClock, LateWakeup};
 use crate::core_thread::task::{ModuleTask, Progress};
@@ -12,6 +13,7 @@ use crate::core_thread::trace::{Recorder, SharedTrace, Trace, recorder};
 use deferred_terms::DeferredTerms;
 use mailbox::Mailbox;
 pub use mailbox::Waker;
+pub(crate) use replace::Trial;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -194,6 +196,10 @@ struct VcpuTask {
     deadline: Option<Instant>,
     /// Gets the task after its stop; set while the module stops.
     stop_receiver: Option<Sender<ModuleTask>>,
+    /// Gets the task once it is idle; set while a newer version waits for its place.
+    idle_receiver: Option<Sender<ModuleTask>>,
+    /// The trial of a newer version, which leaves the core if it fails.
+    trial: Option<Trial>,
 }
 
 impl VcpuTask {
@@ -527,7 +533,13 @@ impl Runner {
                 ran_module = Some(task.number);
                 // The sandbox process works while the thread waits for it, so that time is not stolen.
                 self.clock.skip(Nanos(0), task.take_waited());
-                if entry.stop_receiver.is_none() {
+                if progress != Progress::Suspended
+                    && entry.stop_receiver.is_none()
+                    && let Some(receiver) = entry.departure()
+                {
+                    entry.stop_receiver = Some(receiver);
+                    has_stopped = true;
+                } else if entry.stop_receiver.is_none() {
                     entry.queue_next_work(progress, &mut vcpu.pools, &mut self.ticks, &mut self.deadlines);
                 } else if progress != Progress::Suspended {
                     has_stopped =
@@ -543,6 +555,8 @@ impl Runner {
             }
             if has_stopped && let Some(entry) = ran_module.and_then(|module| vcpu.tasks.remove(&module)) {
                 vcpu.pools.close(entry.pool);
+                entry.deadline.map(|at| self.deadlines.remove(&(at, entry.task.number)));
+                self.vcpu_of_module.remove(&entry.task.number);
                 stopped_task = Some(entry);
             }
             if outcome == RunOutcome::Idle && vcpu.pools.has_work() {
@@ -644,6 +658,8 @@ impl Runner {
                 has_event_item: false,
                 deadline: None,
                 stop_receiver: None,
+                idle_receiver: None,
+                trial: None,
             },
         );
         self.vcpu_of_module.insert(number, id);

@@ -250,6 +250,28 @@ impl SandboxInstance {
         }
     }
 
+    /// Returns the contents of the manifest's blocks of state.
+    ///
+    /// # Errors
+    /// A call is suspended, or the module has ended.
+    pub(crate) fn state(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        match self {
+            Self::InProcess(instance) => instance.state(),
+            Self::Remote { instance, .. } => instance.state(),
+        }
+    }
+
+    /// Sets the contents of the manifest's blocks of state.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state), or the blocks have other sizes.
+    pub(crate) fn set_state(&mut self, blocks: Vec<Vec<u8>>) -> io::Result<()> {
+        match self {
+            Self::InProcess(instance) => instance.set_state(&blocks),
+            Self::Remote { instance, .. } => instance.set_state(blocks),
+        }
+    }
+
     pub(crate) fn take_log(&mut self) -> Vec<LogLine> {
         match self {
             Self::InProcess(instance) => instance.take_log(),

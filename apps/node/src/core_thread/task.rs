@@ -1,5 +1,7 @@
 //! A module's task on a core thread: packets and events in, records and forwarded packets out.
 
+mod replaced;
+
 use crate::control::config::PACKET_BYTES_MAX;
 use crate::core_thread::record_sender::{BytesInFlight, RecordSender};
 use crate::core_thread::sandbox::SandboxInstance;
@@ -293,6 +295,8 @@ pub struct ModuleTask {
     payer: Option<(EndpointId, Nanos)>,
     /// True once the core thread has begun the stop.
     has_begun_stop: bool,
+    /// True while the module takes no more packets from its queue, because a newer version is about to.
+    is_draining: bool,
 }
 
 /// A call of another module that is being served.
@@ -343,6 +347,7 @@ impl ModuleTask {
             serving: None,
             payer: None,
             has_begun_stop: false,
+            is_draining: false,
         }
     }
 
@@ -424,7 +429,7 @@ impl ModuleTask {
     }
 
     /// Returns true if packets have been taken from the queue that the module has not seen.
-    fn has_packets_in_hand(&self) -> bool {
+    pub(super) fn has_packets_in_hand(&self) -> bool {
         self.deferred_packets.is_some() || self.preprocessor.as_ref().is_some_and(Preprocessor::has_packets)
     }
 
@@ -588,7 +593,9 @@ impl ModuleTask {
     fn next_entry(&mut self, slice: &Slice) -> Option<QueueEntry> {
         let mut queued = match (self.deferred_packets.take(), &mut self.preprocessor) {
             (Some(rest), _) => rest,
+            (None, Some(preprocessor)) if self.is_draining && !preprocessor.has_packets() => return None,
             (None, Some(preprocessor)) => preprocessor.next(&self.queue, BATCH, &|| slice.left())?,
+            (None, None) if self.is_draining => return None,
             (None, None) => self.queue.take(BATCH)?,
         };
         if let Some(time) = self.call_times.packet {
@@ -748,48 +755,4 @@ impl ModuleTask {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_netio::{Capture, CaptureInput, CaptureNext};
-
-    /// A queue entry for packets of these lengths.
-    fn queue_entry(lengths: &[u32]) -> QueueEntry {
-        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
-        for len in lengths {
-            [0, 0, *len, *len].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
-            bytes.resize(bytes.len() + *len as usize, 0);
-        }
-        let CaptureNext::Block(block) =
-            Capture::open(CaptureInput::Bytes(bytes)).unwrap().next_block().unwrap()
-        else {
-            panic!("there is a block")
-        };
-        let mask = block.batch(0).mask;
-        QueueEntry { block: Arc::new(block), batch: 0, mask, position: 0, is_moved: false }
-    }
-
-    #[test]
-    fn a_call_gets_the_packets_that_fit_into_the_slice_by_their_lengths() {
-        // 100 ns, and about 1 ns for each 64 bytes.
-        let time = PacketTime { empty: Nanos(100), longest: Nanos(1128) };
-        assert_eq!(
-            (
-                time.for_bytes(0),
-                time.for_bytes(640),
-                time.for_bytes(PACKET_BYTES_MAX),
-                time.for_bytes(u32::MAX)
-            ),
-            (100, 110, 1128, 1128)
-        );
-        let mut lengths = vec![60; 64];
-        (lengths[2], lengths[3]) = (65_000, 65_000);
-        let queued = queue_entry(&lengths);
-        assert_eq!(time.packets_within(&queued, Nanos(u64::MAX)), queued.mask);
-        // Two short packets and a long one; the short ones alone; and one packet if there is no time for any.
-        assert_eq!(time.packets_within(&queued, Nanos(1500)), 0b111);
-        assert_eq!(time.packets_within(&queued, Nanos(1200)), 0b11);
-        assert_eq!(time.packets_within(&queued, Nanos(0)), 0b1);
-        let later = QueueEntry { mask: queued.mask & !0b11, ..queued };
-        assert_eq!(time.packets_within(&later, Nanos(10)), 0b100);
-    }
-}
+mod tests;

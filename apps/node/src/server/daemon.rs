@@ -14,6 +14,7 @@ mod llvm;
 mod load;
 mod records;
 mod reload;
+mod replace;
 mod restore;
 mod revoke;
 mod save;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_datapath::plan::ChannelPlanCounters;
 use weir_datapath::queue::PacketQueue;
-use weir_ledger::{CloseReason, UnloadReason};
+use weir_ledger::{CloseReason, SessionId, UnloadReason};
 
 /// Maximum wall time of a module's stop. It is aborted then.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -98,6 +98,13 @@ pub(crate) struct StopResult {
     pub(crate) module: Name,
     number: u64,
     result: Result<(), Stuck>,
+}
+
+impl StopResult {
+    /// The result for a module that has ended already.
+    pub(crate) fn of_ended(session: SessionId, module: Name, number: u64) -> Self {
+        Self { session: session.name, id: session.id, module, number, result: Ok(()) }
+    }
 }
 
 /// Waits until these modules have stopped and their last records are written. Calls `has_stopped` with the result for

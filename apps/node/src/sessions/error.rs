@@ -404,6 +404,32 @@ pub enum NodeError {
         /// Name and version of the module.
         module: String,
     },
+    /// A module that was to be replaced does not come to the end of its call.
+    #[error(
+        "module `{module}` is in the same call for more than {seconds} s, so it was not replaced; it goes on"
+    )]
+    Busy {
+        /// The module.
+        module: Name,
+        /// The time for which the node has waited.
+        seconds: u64,
+    },
+    /// A trial that is too long.
+    #[error("a trial of {given} is too long: give at most {most}")]
+    TrialTooLong {
+        /// The given time.
+        given: Nanos,
+        /// The longest time.
+        most: Nanos,
+    },
+    /// The state of a module that was to be replaced cannot be moved.
+    #[error("module `{module}` was not replaced, and goes on: its state cannot be moved: {source}")]
+    State {
+        /// The module.
+        module: Name,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The session was changed or closed while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),

@@ -47,6 +47,25 @@ pub(crate) struct PreparedModule {
 }
 
 impl PreparedModule {
+    /// Returns the virtual CPU on which the module will run.
+    pub(crate) fn vp(&self) -> &Vp {
+        &self.vp
+    }
+
+    /// Returns the sender for the module's output.
+    pub(crate) fn outputs(&self) -> &Sender<BatchOutput> {
+        &self.outputs
+    }
+
+    pub(crate) fn task_mut(&mut self) -> &mut ModuleTask {
+        &mut self.task
+    }
+
+    /// Returns the task of a module that has been [announced](Node::announce).
+    pub(crate) fn into_task(self) -> ModuleTask {
+        self.task
+    }
+
     /// Discards a module that will not run, and closes its record files.
     pub(crate) fn discard(self) {
         crate::sessions::writer::close(&self.outputs, self.number);
@@ -57,19 +76,22 @@ impl PreparedModule {
 pub(crate) type AddTask = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
 
 /// Checks that a session can have one more module, of this name. With `forwards`, the channel forwards packets, and
-/// can have only one module.
+/// can have only one module. `replaced` is the module whose place the new one takes.
 fn check_new_module(
     state: &SessionState,
     spec: &ModuleSpec,
     name: &Name,
     forwards: bool,
+    replaced: Option<&SessionModule>,
 ) -> Result<(), NodeError> {
     let session = &state.spec.name;
-    if state.modules.contains_key(name) {
+    let is_replaced = |module: &SessionModule| replaced.is_some_and(|it| it.number == module.number);
+    if state.modules.get(name).is_some_and(|module| !is_replaced(module)) {
         return Err(NodeError::ModuleExists { session: session.clone(), module: name.clone() });
     }
     state.check_module_count(session)?;
-    let present = state.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
+    let is_reader = |module: &SessionModule| module.spec.channel == spec.channel && !is_replaced(module);
+    let present = state.modules.iter().find(|(_, module)| is_reader(module));
     match present.filter(|_| forwards) {
         None => Ok(()),
         Some((module, _)) => {
@@ -88,6 +110,35 @@ impl Node {
         prepared: StartedModule,
         hash_and_signers: Option<HashAndSigners>,
     ) -> Result<Name, NodeError> {
+        let (name, module, ready) = self.prepare_install(session, prepared, hash_and_signers, false)?;
+        let (vp, outputs) = (ready.vp.clone(), ready.outputs.clone());
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let core = self.cores.get(vp.core).ok_or_else(|| NodeError::Changed(session.clone()))?;
+        let add_task = self.open(state, &module, ready);
+        let is_added = core.execute(add_task)?;
+        if !is_added {
+            state.notifier.remove(module.number);
+            module.endpoint.bus().close(&module.endpoint);
+            crate::sessions::writer::close(&outputs, module.number);
+            return Err(NodeError::VirtualCpuFull(module.spec.cpu));
+        }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.stopped.forget(&name);
+            session.modules.insert(name.clone(), module);
+        }
+        self.route_session(session)?;
+        Ok(name)
+    }
+
+    /// Builds the task of a started module, if the session's owner still has the right to run it. With `replaces`, the module takes
+    /// the place and the queue of the session's module of its name.
+    pub(crate) fn prepare_install(
+        &mut self,
+        session: &Name,
+        prepared: StartedModule,
+        hash_and_signers: Option<HashAndSigners>,
+        replaces: bool,
+    ) -> Result<(Name, SessionModule, PreparedModule), NodeError> {
         let channel = self.sessions.get(session).and_then(|state| state.channels.get(&prepared.spec.channel));
         let allocation = self.allocate_module(channel.and_then(|channel| channel.spec.granted.party));
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
@@ -109,27 +160,15 @@ impl Node {
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.loader.profiles())?;
         let channel = state.channels.get(&prepared.spec.channel);
         let overrun = channel.map_or(Nanos(0), |channel| self.overrun_of(&prepared, channel));
-        let (name, module, ready) = self.build(state, prepared, hash_and_signers, allocation)?;
-        let (vp, outputs) = (ready.vp.clone(), ready.outputs.clone());
-        if let Err(error) = self.allow_overrun(&vp, overrun) {
-            ready.discard();
-            return Err(error);
+        let replaced = state.modules.get(&prepared.name).filter(|_| replaces);
+        let built = self.build(state, prepared, hash_and_signers, allocation, replaced)?;
+        match self.allow_overrun(&built.2.vp, overrun) {
+            Ok(()) => Ok(built),
+            Err(error) => {
+                built.2.discard();
+                Err(error)
+            }
         }
-        let core = self.cores.get(vp.core).ok_or_else(|| NodeError::Changed(session.clone()))?;
-        let add_task = self.open(state, &module, ready);
-        let is_added = core.execute(add_task)?;
-        if !is_added {
-            state.notifier.remove(module.number);
-            module.endpoint.bus().close(&module.endpoint);
-            crate::sessions::writer::close(&outputs, module.number);
-            return Err(NodeError::VirtualCpuFull(module.spec.cpu));
-        }
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.stopped.forget(&name);
-            session.modules.insert(name.clone(), module);
-        }
-        self.route_session(session)?;
-        Ok(name)
     }
 
     /// Makes a virtual CPU reserve capacity for a module's overrun, unless it already reserves as much.
@@ -158,13 +197,15 @@ impl Node {
         prepared.call_times.call.max(preprocessing_time)
     }
 
-    /// Builds the task of a module and opens its record files. The session may be a draft that is not on the node yet.
+    /// Builds the task of a module and opens its record files. The session may be a draft that is not on the node yet. The task gets
+    /// the queue of the module that it replaces, if any.
     pub(crate) fn build(
         &self,
         state: &SessionState,
         prepared: StartedModule,
         hash_and_signers: Option<HashAndSigners>,
         allocation: ModuleAllocation,
+        replaced: Option<&SessionModule>,
     ) -> Result<(Name, SessionModule, PreparedModule), NodeError> {
         let session = &state.spec.name;
         let changed = || NodeError::Changed(session.clone());
@@ -185,7 +226,7 @@ impl Node {
         } = prepared;
         let vp = state.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let egress = self.egress_of(state, &channel.spec);
-        check_new_module(state, &spec, &name, egress.is_some())?;
+        check_new_module(state, &spec, &name, egress.is_some(), replaced)?;
         if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
@@ -201,8 +242,12 @@ impl Node {
         let ring = self.ring_of(channel, preprocessor.as_ref()).ok_or_else(changed)?;
         let transformed = preprocessor.as_ref().and_then(Preprocessor::transformed);
         let tick = admitted.tick_period().map(|period| period.0);
-        let queue =
-            Arc::new(channel.spec.new_queue().with_overflow(self.queue_memory(state, channel, waiting)?));
+        let queue = match replaced {
+            Some(replaced) => Arc::clone(&replaced.queue),
+            None => {
+                Arc::new(channel.spec.new_queue().with_overflow(self.queue_memory(state, channel, waiting)?))
+            }
+        };
         let (counters, account): (Arc<TaskCounters>, Arc<DeferredCharges>) = Default::default();
         let shed_priority =
             ShedPriority { priority: Arc::clone(&state.priority), channel: Arc::clone(&channel.counters) };
@@ -242,6 +287,9 @@ impl Node {
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),
             outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
+            states: manifest.states.clone(),
+            saved_before: None,
+            digest,
             table_binding,
             queue: Arc::clone(&queue),
             own_selection: transformed
@@ -307,6 +355,13 @@ impl Node {
         ready: PreparedModule,
     ) -> AddTask {
         let PreparedModule { task, vp, .. } = ready;
+        self.announce(state, module, &vp);
+        let id = vp.id;
+        Box::new(move |runner: &mut Runner| runner.add_task(id, task).is_ok())
+    }
+
+    /// Connects a module, which runs on this virtual CPU, to the service bus and to its session's notifier.
+    pub(crate) fn announce(&self, state: &SessionState, module: &SessionModule, vp: &Vp) {
         self.writer.set_limits(&state.spec.name, &state.limits);
         let waker =
             self.cores.get(vp.core).map(crate::core_thread::runner::CoreThread::waker).unwrap_or_default();
@@ -316,7 +371,5 @@ impl Node {
         // The session's uses may have changed since the module was prepared.
         endpoint.change(module.calls.iter().map(|name| state.spec.service_use(name)).collect(), offers);
         state.notifier.add(module.number, waker);
-        let id = vp.id;
-        Box::new(move |runner: &mut Runner| runner.add_task(id, task).is_ok())
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod preprocessing;
 pub(crate) mod processors;
 pub(crate) mod queue_memory;
 pub(crate) mod rearrange;
+pub(crate) mod replace;
 pub(crate) mod saved;
 pub(crate) mod services;
 pub(crate) mod shares;

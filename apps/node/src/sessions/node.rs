@@ -24,6 +24,7 @@ use crate::sessions::link::{NodeLink, SessionOutputs};
 use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::notifier::SessionNotifier;
 use crate::sessions::queue_memory;
+use crate::sessions::replace::SavedBefore;
 use crate::sessions::saved::{ModuleOrigin, SavedModule};
 use crate::sessions::stopped::StoppedModules;
 use crate::sessions::tables::{TableBinding, TableClaims};
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
+use weir_admission::DeclaredState;
 use weir_compilation::compiler_keys::CompilerPolicy;
 use weir_datapath::account::DeferredCharges;
 use weir_datapath::egress::Egress;
@@ -52,6 +54,7 @@ use weir_sandbox::{BackEnd, LoadedModule};
 use weir_sched::cpu::VcpuId;
 use weir_session::services::ServiceCounters;
 use weir_trust::credential::{DelegationId, VerifiedCredential};
+use weir_trust::grant::ModuleHash;
 use weir_units::Nanos;
 use {
     weir_admission::{CalibratedProfile, DeclaredService, Name, Tier},
@@ -112,6 +115,12 @@ pub(crate) struct SessionModule {
     pub(crate) calls: Vec<Name>,
     /// Outputs of the manifest, in the order of the manifest.
     pub(crate) outputs: Vec<Name>,
+    /// The manifest's blocks of state.
+    pub(crate) states: Vec<DeclaredState>,
+    /// The form in which the module is saved while it is on trial.
+    pub(crate) saved_before: Option<SavedBefore>,
+    /// Hash of the module's bytes.
+    pub(crate) digest: ModuleHash,
     pub(crate) table_binding: TableBinding,
     pub(crate) queue: Arc<PacketQueue>,
     /// Number and count of packets of the module's own selection; `None` unless packets are transformed for this

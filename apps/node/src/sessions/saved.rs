@@ -122,8 +122,13 @@ impl SavedOwner {
 }
 
 fn saved_module(name: &Name, module: &SessionModule) -> Option<SavedModule> {
-    let ModuleOrigin { file, signatures } = module.origin.clone()?;
-    let spec = ModuleSpec { name: Some(name.clone()), ..module.spec.clone() };
+    // A newer version that may still fail is not what a restart should run.
+    let (spec, origin) = match &module.saved_before {
+        Some(before) => (&before.spec, &before.origin),
+        None => (&module.spec, &module.origin),
+    };
+    let ModuleOrigin { file, signatures } = origin.clone()?;
+    let spec = ModuleSpec { name: Some(name.clone()), ..spec.clone() };
     Some(SavedModule { module: spec, file, signatures })
 }
 

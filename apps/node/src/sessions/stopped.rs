@@ -41,7 +41,11 @@ impl StoppedModules {
             UnloadReason::CodeWithdrawn => "ended: the keys of its machine code are not trusted any more",
             UnloadReason::StartFailed => "ended: its start failed",
             UnloadReason::Lagged => "ended: it lagged too far behind",
-            UnloadReason::Requested | UnloadReason::SessionClosed | UnloadReason::NodeStop => return,
+            UnloadReason::Replaced
+            | UnloadReason::TrialFailed
+            | UnloadReason::Requested
+            | UnloadReason::SessionClosed
+            | UnloadReason::NodeStop => return,
         };
         self.forget(name);
         if self.0.len() >= LIST_ENTRIES_MAX {

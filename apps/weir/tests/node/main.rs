@@ -32,6 +32,7 @@ mod queues;
 mod record_formats;
 mod records;
 mod reload;
+mod replace;
 mod remote;
 mod remote_bandwidth;
 mod remote_floods;

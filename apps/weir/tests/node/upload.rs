@@ -155,7 +155,12 @@ fn send(client: &mut Client, part: FilePart, bytes: &[u8]) -> Result<u32, String
 fn load(client: &mut Client, name: &str, file: &[u8]) -> Result<Vec<String>, String> {
     let module: ModuleSpec =
         serde_json::from_value(serde_json::json!({"module": "theirs.wasm", "name": name})).unwrap();
-    let request = ControlRequest::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
+    let request = ControlRequest::Load {
+        session: "study".parse().unwrap(),
+        module,
+        signatures: Vec::new(),
+        replace: None,
+    };
     client.execute_with_file(request, ModuleHash::of_bytes(file)).map_err(|error| error.to_string())
 }
 

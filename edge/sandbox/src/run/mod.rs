@@ -26,6 +26,7 @@ pub(crate) mod sandbox_memory;
 pub(crate) mod slice;
 pub(crate) mod source_lines;
 pub(crate) mod space;
+pub(crate) mod state;
 pub(crate) mod stop;
 pub(crate) mod streams;
 pub(crate) mod strikes;

@@ -78,9 +78,9 @@ pub(crate) fn permit(
             ControlRequest::Change(HolderRequests::change(change, name, &owner)?)
         }
         ControlRequest::Close { .. } => ControlRequest::Close { session: name },
-        ControlRequest::Load { module, signatures, .. } => {
+        ControlRequest::Load { module, signatures, replace, .. } => {
             requests.module(&owner.credential, &module, body, &signatures)?;
-            ControlRequest::Load { session: name, module, signatures }
+            ControlRequest::Load { session: name, module, signatures, replace }
         }
         ControlRequest::Unload { module, .. } => ControlRequest::Unload { session: name, module },
         ControlRequest::Follow { module, streams, .. } => {

@@ -269,7 +269,10 @@ fn verbs(session: &Name) -> Vec<(ControlRequest, Needed)> {
     let manage = Needed::Shared(ShareableRight::Manage);
     vec![
         (ControlRequest::Close { session: name() }, Needed::Delegator),
-        (ControlRequest::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
+        (
+            ControlRequest::Load { session: name(), module: module(), signatures: Vec::new(), replace: None },
+            manage,
+        ),
         (ControlRequest::Unload { session: name(), module: name() }, manage),
         (
             ControlRequest::Follow { session: name(), module: Some(name()), streams: vec![name()] },
@@ -676,7 +679,7 @@ fn requests_that_no_credential_can_allow_are_refused() {
         ));
     }
     let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
-    let load = ControlRequest::Load { session: name("s"), module, signatures: Vec::new() };
+    let load = ControlRequest::Load { session: name("s"), module, signatures: Vec::new(), replace: None };
     assert_eq!(
         permitted_request(&holder, load, &BTreeMap::new()).unwrap_err(),
         RequestRefusal::NoSession(name("s"))

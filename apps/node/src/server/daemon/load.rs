@@ -1,17 +1,21 @@
 //! Creates and changes sessions, and loads modules into them, within the requester's share of processor time.
 
+use super::replace::SavedFile;
 use super::{Daemon, DaemonError, read, resolve_path};
-use crate::control::authority::{self, SessionOwner};
+use crate::control::authority::{self, HashAndSigners, SessionOwner};
 use crate::control::module_file::module_hash;
 use crate::control::protocol::Change;
 use crate::control::spec::{ModuleSpec, SessionSpec};
+use crate::core_thread::task::ModuleTask;
 use crate::server::compile_queue::{self, RequestBudget};
 use crate::sessions::compiler_trust::VouchedModule;
 use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::{CompiledFilters, FilterRequest};
 use crate::sessions::inventory::NodeInventory;
+use crate::sessions::module_loader::StartedModule;
 use crate::sessions::node::Node;
+use crate::sessions::replace::{OlderVersion, PreparedReplacement};
 use crate::sessions::saved::SessionOrigin;
 use crate::sessions::shares::PermittedBy;
 use std::io;
@@ -25,6 +29,32 @@ use weir_units::Nanos;
 
 /// A function that returns the bytes of a module's file, or `None` for a shipped module.
 type ModuleFileReader<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
+
+/// The place of a module that is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Placement {
+    /// A new place in the session.
+    New,
+    /// The place of a saved module, in the session of this number, if the session still lacks it.
+    Restored(u64),
+    /// The place of the session's module of the same name. At a fault within this time that module returns.
+    Replacing(Nanos),
+}
+
+/// A module that is ready for its place.
+enum PreparedLoad {
+    New(Box<StartedModule>, Option<HashAndSigners>),
+    /// With the task of the version that it replaces.
+    Replacement((PreparedReplacement, ModuleTask)),
+}
+
+/// A module that was loaded.
+pub(super) struct LoadedModule {
+    /// Name of the module in the session.
+    pub(super) name: Name,
+    /// The version before, if this module replaces one, and the file by which this one is saved after its trial.
+    pub(super) older: Option<(Box<OlderVersion>, Option<SavedFile>)>,
+}
 
 impl Daemon {
     /// Creates a session with its modules, which must all be shipped modules. After an error the session does not exist.
@@ -200,20 +230,21 @@ impl Daemon {
         signatures: &[String],
         budget: &mut RequestBudget,
     ) -> Result<Name, NodeError> {
-        self.load_into(session, None, permitted, module, (file, signatures), budget)
+        let placement = Placement::New;
+        let loaded = self.load_into(session, placement, permitted, module, (file, signatures), budget)?;
+        Ok(loaded.name)
     }
 
-    /// Loads a module into a session. `restored` is the session's number if a saved module is restored: it is loaded only if
-    /// the session with this number still lacks it.
+    /// Loads a module into a session.
     pub(super) fn load_into(
         &self,
         session: &Name,
-        restored: Option<u64>,
+        placement: Placement,
         permitted: PermittedBy,
         module: &ModuleSpec,
         (file, signatures): (Option<Vec<u8>>, &[String]),
         budget: &mut RequestBudget,
-    ) -> Result<Name, NodeError> {
+    ) -> Result<LoadedModule, NodeError> {
         crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         let (permitted, share) = permitted;
         let owner = self.current_owner(session, permitted)?;
@@ -256,15 +287,46 @@ impl Daemon {
         // The permit is given back at once, so that the next job can run.
         drop(permit);
         let admitted = prepared.as_ref().ok().map(|(_, prepared)| Arc::clone(&prepared.admitted));
+        let may_load = |node: &mut Node| {
+            node.session_of_owner(session, owner.as_ref())?.check_shared(share.as_ref())?;
+            self.reverify_owner(node, session)
+        };
+        // The present version leaves its core without the node's lock.
+        let mut older = None;
+        let prepared = match placement {
+            Placement::Replacing(_) => prepared.and_then(|(hash_and_signers, prepared)| {
+                let mut node = self.node.lock();
+                may_load(&mut node)?;
+                let replacement = node.begin_replacement(session, prepared, hash_and_signers)?;
+                drop(node);
+                self.release_present(replacement).map(PreparedLoad::Replacement)
+            }),
+            Placement::New | Placement::Restored(_) => prepared
+                .map(|(hash_and_signers, prepared)| PreparedLoad::New(Box::new(prepared), hash_and_signers)),
+        };
         let mut node = self.node.lock();
         node.charge(session, Some(&module.cpu), used);
-        let loaded = prepared.and_then(|(hash_and_signers, prepared)| {
-            node.session_of_owner(session, owner.as_ref())?.check_shared(share.as_ref())?;
-            self.reverify_owner(&mut node, session)?;
-            if let (Some(id), Some(name)) = (restored, &module.name) {
-                node.check_unrestored(session, id, name)?;
-            }
-            let name = node.install(session, prepared, hash_and_signers)?;
+        let loaded = prepared.and_then(|prepared| {
+            let allowed = may_load(&mut node);
+            let name = match (prepared, placement) {
+                (PreparedLoad::New(prepared, hash_and_signers), _) => {
+                    allowed?;
+                    if let (Placement::Restored(id), Some(name)) = (placement, &module.name) {
+                        node.check_unrestored(session, id, name)?;
+                    }
+                    node.install(session, *prepared, hash_and_signers)?
+                }
+                (PreparedLoad::Replacement((replacement, present)), placement) => {
+                    if let Err(error) = allowed {
+                        node.undo_replacement(replacement, present);
+                        return Err(error);
+                    }
+                    let trial = if let Placement::Replacing(trial) = placement { trial } else { Nanos(0) };
+                    let (name, version) = node.switch_version(replacement, present, trial)?;
+                    older = Some(Box::new(version));
+                    name
+                }
+            };
             // The saved module of this name is restored now, or replaced by the new module.
             if let Some(id) = node.sessions.get(session).map(|state| state.id) {
                 node.forget_unrestored(session, id, &name);
@@ -276,7 +338,9 @@ impl Daemon {
             );
             Ok(name)
         });
-        let Some(session_id) = node.session_id(session) else { return loaded };
+        let Some(session_id) = node.session_id(session) else {
+            return loaded.map(|name| LoadedModule { name, older: older.map(|version| (version, None)) });
+        };
         let event = match &loaded {
             Ok(name) => node.tier(session, name).map(|tier| LedgerEvent::ModuleLoaded {
                 session: session_id,
@@ -301,15 +365,29 @@ impl Daemon {
             loaded.is_ok() || self.decisions.with(|decisions| decisions.lists_outcome(owner.as_ref(), false))
         };
         if let Some(event) = event.filter(|_| is_recorded()) {
-            self.ledger.lock().append(event);
-        }
-        if loaded.is_ok() {
-            if let Some(admitted) = admitted.filter(|_| is_file) {
-                self.save_module(session, file_hash, bundle.as_deref().unwrap_or(admitted.bytes()));
+            let mut ledger = self.ledger.lock();
+            if let Some(version) = &older {
+                let (session, module) = version.place();
+                let (session, module, reason) = (session.clone(), module.clone(), UnloadReason::Replaced);
+                ledger.append(LedgerEvent::ModuleUnloaded { session, module, reason });
             }
-            self.save(session);
+            ledger.append(event);
         }
-        loaded
+        let name = loaded?;
+        let admitted = admitted.filter(|_| is_file);
+        let file = admitted.map(|admitted| bundle.unwrap_or_else(|| admitted.bytes().to_vec()));
+        let older = match older {
+            // A version on trial is saved when it has passed.
+            Some(version) => Some((version, file.map(|file| (file_hash, file)))),
+            None => {
+                if let Some(file) = file {
+                    self.save_module(session, file_hash, &file);
+                }
+                None
+            }
+        };
+        self.save(session);
+        Ok(LoadedModule { name, older })
     }
 
     /// Verifies an owner's credential again.
@@ -319,7 +397,7 @@ impl Daemon {
     }
 
     /// Verifies the credential of a session's owner again, so that a request is executed by the owner's present right.
-    fn reverify_owner(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
+    pub(super) fn reverify_owner(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
         if let Some(owner) = node.sessions.get_mut(session).and_then(|state| state.owner.as_mut()) {
             *owner = self.reverified_owner(owner.clone())?;
         }

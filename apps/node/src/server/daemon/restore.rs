@@ -6,6 +6,7 @@
 //! modules. Modules of the operator come first, then those of the party that has used the least processor time. A
 //! party is all holders with the same first identifier in their [delegation chains](delegation_chain).
 
+use super::load::Placement;
 use super::{Daemon, now};
 use crate::control::audit::PendingDecision;
 use crate::control::authority::{RequestRefusal, Requester, SessionOwner, delegation_chain};
@@ -308,11 +309,16 @@ impl Daemon {
                 None => (Requester::Operator(None), session.clone()),
             };
             let signatures = module.signatures.clone();
-            let request = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
+            let request = ControlRequest::Load {
+                session: called,
+                module: module.module.clone(),
+                signatures,
+                replace: None,
+            };
             self.permit(&requester, request, file.as_deref())?;
             let by = (owner.clone(), None);
             let file = (file, module.signatures.as_slice());
-            Ok(self.load_into(session, Some(id), by, &module.module, file, &mut budget)?)
+            Ok(self.load_into(session, Placement::Restored(id), by, &module.module, file, &mut budget)?.name)
         })();
         self.charge_restore(owner.as_ref(), budget.used());
         (loaded, budget.used())

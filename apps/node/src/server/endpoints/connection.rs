@@ -404,7 +404,11 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             ControlRequest::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
             ControlRequest::Change(change) => reply(daemon.change(&change, (owner, share), &mut budget)),
             ControlRequest::Close { session } => reply(daemon.close(&session, &(owner, share))),
-            ControlRequest::Load { session, module, signatures } => reply_with_note(
+            ControlRequest::Load { session, module, signatures, replace: Some(trial) } => {
+                let file = (body, signatures.as_slice());
+                reply_with_note(daemon.replace(&session, (owner, share), &module, file, trial, &mut budget))
+            }
+            ControlRequest::Load { session, module, signatures, replace: None } => reply_with_note(
                 daemon
                     .load(&session, (owner, share), &module, body, &signatures, &mut budget)
                     .map(|name| format!("module {name} runs in session {session}")),

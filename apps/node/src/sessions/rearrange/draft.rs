@@ -84,7 +84,7 @@ impl Node {
             let name = it.session.spec.name.clone();
             for (prepared, hash) in modules {
                 let allocation = self.allocate_module(None);
-                let built = self.build(&it.session, prepared, None, allocation);
+                let built = self.build(&it.session, prepared, None, allocation, None);
                 let (module, session_module, ready) = built.map_err(|error| (Some(name.clone()), error))?;
                 it.session.modules.insert(module.clone(), session_module);
                 it.ready.push((module.clone(), ready));

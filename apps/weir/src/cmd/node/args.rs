@@ -213,6 +213,7 @@ pub enum LinkCommand {
 Examples:
   weir load alice rtt
   weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports
+  weir load alice theirs-2.wasm,ports=53,123 --replace --name dns-ports
 
 If a signature MODULE.sig, as `weir sign` creates it, is beside the module's file, it is sent too.")]
 pub struct LoadArgs {
@@ -233,6 +234,12 @@ pub struct LoadArgs {
     /// The module's name in the session [default: the name in its manifest]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<Name>,
+    /// Take the place of the session's module of the same name: on its channel and virtual CPU, with its waiting packets, and with its state if both declare the same `[[state]]`
+    #[arg(long, conflicts_with_all = ["channel", "cpu"])]
+    pub replace: bool,
+    /// The trial of a module that replaces another one: at a fault in this time the version before returns
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "replace")]
+    pub trial: Nanos,
     /// A file with a signature of the module, instead of the file beside it; can be repeated
     #[arg(long = "signature", value_name = "FILE")]
     pub signatures: Vec<PathBuf>,

@@ -41,7 +41,8 @@ pub(super) fn load_request(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>),
         cpu: args.cpu.clone(),
         unmetered: args.unmetered,
     };
-    Ok((ControlRequest::Load { session: args.session.clone(), module, signatures }, body))
+    let replace = args.replace.then_some(args.trial);
+    Ok((ControlRequest::Load { session: args.session.clone(), module, signatures, replace }, body))
 }
 
 /// Uploads the file of a module, with further connections if one fails. Shows the progress on a terminal, and prints

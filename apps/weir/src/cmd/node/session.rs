@@ -55,7 +55,7 @@ fn create(out: &mut impl Write, node: &NodeLocation, args: &CreateArgs) -> Resul
     let mut notes = client.execute(ControlRequest::Create(spec), &[])?;
     for (module, body, signatures) in modules {
         let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
-        let request = ControlRequest::Load { session: args.name.clone(), module, signatures };
+        let request = ControlRequest::Load { session: args.name.clone(), module, signatures, replace: None };
         let loaded = match Upload::new(&body) {
             None => client.execute(request, &body),
             Some(upload) => send_upload(node, &upload).and_then(|upload_client| {

@@ -15,7 +15,7 @@ use weir_wire::stream::StreamLayer;
 pub struct PacketFault {
     /// The fault and the entry point.
     pub incident: Incident,
-    /// The number of the packet, for a fault while handling one.
+    /// The number of the packet in the capture, from 1 as in Wireshark, for a fault while handling one.
     pub packet: Option<u64>,
     /// The line of the module's source, if it is known.
     pub line: Option<SourceLine>,
@@ -244,7 +244,7 @@ impl Shard {
         let faults = new.map(|incident| PacketFault {
             incident: incident.clone(),
             packet: match incident.during {
-                During::Packet(index) => Some(first_packet + u64::from(index)),
+                During::Packet(index) => Some(first_packet.saturating_add(u64::from(index)).saturating_add(1)),
                 _ => None,
             },
             line: None,

@@ -1,6 +1,6 @@
 //! The child's side of a sandbox process: executes the node's requests and reports the results.
 
-use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest};
+use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest, write_blocks};
 use crate::back_end::NativeSlot;
 use crate::engine::{CompiledModule, Engine, EngineOptions, LoadError};
 use crate::run::event::InstanceContext;
@@ -108,6 +108,14 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
             }
             SandboxRequest::Resume(slice) => child.instance.resume(slice),
             SandboxRequest::Abort => CallStep::Done(child.instance.abort()),
+            SandboxRequest::ReadState => {
+                channel.send(&write_blocks(&child.instance.state()?))?;
+                continue;
+            }
+            SandboxRequest::SetState(blocks) => {
+                child.instance.set_state(&blocks)?;
+                CallStep::Done(0)
+            }
         };
         let report = child.report(step);
         channel.send(&report.write())?;

@@ -1,6 +1,8 @@
 //! The node's side of a sandbox process: [`RemoteInstance`], which has the methods of an [`Instance`](crate::Instance) and
 //! executes them by requests to the process.
 
+mod state;
+
 use super::SANDBOX_ARGUMENT;
 use super::wire::{
     AreaRange, CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest,
@@ -340,10 +342,20 @@ impl RemoteInstance {
     /// Resumes the process, waits for its answer for at most `wait`, and stops the process again, so that the process runs
     /// only while it works on a request. `sent` is the result of sending the request.
     fn receive(&mut self, sent: io::Result<()>, wait: Duration) -> Result<Vec<u8>, EndReason> {
+        self.receive_up_to(REPORT_BYTES_MAX, sent, wait)
+    }
+
+    /// Receives an answer of at most `bytes_max` bytes, as [`receive`](Self::receive) does.
+    fn receive_up_to(
+        &mut self,
+        bytes_max: usize,
+        sent: io::Result<()>,
+        wait: Duration,
+    ) -> Result<Vec<u8>, EndReason> {
         // A request has a few bytes, so sending it fails only if the process does not read from the socket.
         sent.map_err(EndReason::from_io)?;
         self.process.resume();
-        let received = self.process.receive(REPORT_BYTES_MAX, Instant::now() + wait);
+        let received = self.process.receive(bytes_max, Instant::now() + wait);
         self.process.pause();
         received.map_err(EndReason::from_io)
     }

@@ -137,6 +137,10 @@ pub(crate) enum SandboxRequest {
     Resume(FuelSlice),
     /// Abort the suspended call.
     Abort,
+    /// Send the contents of the blocks of state: [`read_blocks`] instead of a report.
+    ReadState,
+    /// Set the contents of the blocks of state.
+    SetState(Vec<Vec<u8>>),
 }
 
 /// The most areas of a [`SandboxRequest::Map`].
@@ -218,6 +222,11 @@ impl SandboxRequest {
                 put_slice(&mut writer, *slice);
             }
             Self::Abort => writer.byte(3),
+            Self::ReadState => writer.byte(4),
+            Self::SetState(blocks) => {
+                writer.byte(5);
+                put_blocks(&mut writer, blocks);
+            }
         }
         writer.0
     }
@@ -250,11 +259,41 @@ impl SandboxRequest {
             }
             2 => Self::Resume(take_slice(&mut reader)?),
             3 => Self::Abort,
+            4 => Self::ReadState,
+            5 => Self::SetState(take_blocks(&mut reader)?),
             _ => return Err(InvalidMessage),
         };
         reader.end()?;
         Ok(request)
     }
+}
+
+/// The length limit of the answer to [`SandboxRequest::ReadState`], in bytes.
+pub(crate) const STATE_ANSWER_MAX: usize = 4 + limit::STATES as usize * (4 + limit::STATE_BYTES as usize);
+
+fn put_blocks(writer: &mut WireWriter, blocks: &[Vec<u8>]) {
+    writer.number32(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
+    blocks.iter().for_each(|block| writer.bytes(block));
+}
+
+fn take_blocks(reader: &mut WireReader<'_>) -> Result<Vec<Vec<u8>>, InvalidMessage> {
+    let count = reader.count(limit::STATES as usize)?;
+    (0..count).map(|_| Ok(reader.bytes(limit::STATE_BYTES as usize)?.to_vec())).collect()
+}
+
+/// Encodes the answer to [`SandboxRequest::ReadState`].
+pub(crate) fn write_blocks(blocks: &[Vec<u8>]) -> Vec<u8> {
+    let mut writer = WireWriter::default();
+    put_blocks(&mut writer, blocks);
+    writer.0
+}
+
+/// Decodes the answer to [`SandboxRequest::ReadState`]: blocks of these sizes.
+pub(crate) fn read_blocks(bytes: &[u8], sizes: &[usize]) -> Result<Vec<Vec<u8>>, InvalidMessage> {
+    let mut reader = WireReader(bytes);
+    let blocks = take_blocks(&mut reader)?;
+    reader.end()?;
+    if blocks.iter().map(Vec::len).eq(sizes.iter().copied()) { Ok(blocks) } else { Err(InvalidMessage) }
 }
 
 /// The number of a call's kind is, for an event, this number plus the index of the event's entry point.

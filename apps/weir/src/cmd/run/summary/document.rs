@@ -143,7 +143,7 @@ struct ModuleDocument<'a> {
 
 #[derive(Serialize)]
 struct FaultDocument {
-    /// The number of the packet, for a fault while handling one.
+    /// The number of the packet in the capture, from 1 as in Wireshark, for a fault while handling one.
     packet: Option<u64>,
     message: String,
 }

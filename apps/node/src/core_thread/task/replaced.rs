@@ -1,0 +1,41 @@
+//! The parts of a task by which a newer version of the module replaces it.
+
+use super::ModuleTask;
+use std::io;
+use weir_datapath::driver::Sandbox as _;
+
+impl ModuleTask {
+    /// Sets whether the module takes no more packets from its queue. Packets in hand are not affected.
+    pub(crate) fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
+    }
+
+    /// Returns true if the module is between two calls and holds no packet, so that another task can go on with its queue.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.driver.instance.is_suspended() && self.serving.is_none() && !self.has_packets_in_hand()
+    }
+
+    /// Returns true if a call of the module trapped or was aborted, or the module has ended.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.driver.instance.counters().faults > 0 || self.driver.instance.has_ended()
+    }
+
+    /// Gives this task the contents of the blocks of state of `older`. Both manifests declare the same blocks, in the order
+    /// that `places` gives for the blocks of this task.
+    ///
+    /// # Errors
+    /// One of the modules has ended, or a call is suspended. The task cannot be used then.
+    pub(crate) fn take_state_of(&mut self, older: &mut ModuleTask, places: &[usize]) -> io::Result<()> {
+        let mut blocks = older.driver.instance.state()?;
+        let sorted =
+            places.iter().map(|place| blocks.get_mut(*place).map(std::mem::take).unwrap_or_default());
+        self.driver.instance.set_state(sorted.collect())
+    }
+
+    /// Ends the task without a stop call of the module. Its last output is sent.
+    pub(crate) fn finish_without_stop(mut self) {
+        self.abort();
+        self.send_output(weir_units::Nanos(0));
+        self.send_rest();
+    }
+}
