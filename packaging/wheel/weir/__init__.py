@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Runs untrusted packet-processing modules over captures, and gives their records as Arrow tables.
 
-    import weir
-    weir.run("traffic.pcap", "rtt").to_pandas()
-    weir.run("traffic.pcap")["dns"].table
-    weir.module("mine/mine.c").run("traffic.pcap", interval="10s")
+import weir
+weir.run("traffic.pcap", "rtt").to_pandas()
+weir.run("traffic.pcap")["dns"].table
+weir.module("mine/mine.c").run("traffic.pcap", interval="10s")
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from . import _parameters, _tool
 
@@ -65,8 +66,8 @@ class Module:
     def check(self, *, profile: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """The document of `weir check --json`: tier, bounds, and whether the module is admitted.
 
-        A module that is not admitted is no error: `admitted` is false then, and `refusal` says why. `profile` is the path
-        of a TOML file with limits. Raises `Error` for a file that is no module, and for wrong parameters.
+        A module that is not admitted is no error, nor is a file that is no module: `admitted` is false then, and
+        `refusal` says why. `profile` is the path of a TOML file with limits. Raises `Error` for wrong parameters.
         """
         arguments = ["check", "--json"]
         if profile is not None:
@@ -80,14 +81,14 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Name in the module's manifest."""
-        return str(self.check()["module"])
+        """Name in the module's manifest. Raises `Error` for a file that is no module."""
+        return str(self._read()["module"])
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The module's parameters by their names."""
+        """The module's parameters by their names. Raises `Error` for a file that is no module."""
         keys = ("name", "type", "value", "min", "max")
-        return {each["name"]: Parameter(*(each[key] for key in keys)) for each in self.check()["parameters"]}
+        return {each["name"]: Parameter(*(each[key] for key in keys)) for each in self._read()["parameters"]}
 
     @property
     def records(self) -> dict[str, pyarrow.Schema]:
@@ -100,20 +101,26 @@ class Module:
         result = start(_NO_PACKETS, [self], {}, stacklevel=None)[0]
         return {name: table.schema for name, table in result.tables.items()}
 
+    def _read(self) -> dict[str, Any]:
+        """The document of `check`. Raises `Error` for a file that is no module, of which nothing else is known."""
+        document = self.check()
+        if "parameters" not in document:
+            raise _tool.Error(str(document.get("refusal")), 1)
+        return document
+
     def _argument(self, folder: str, number: int) -> str:
         """The argument of `-m` for a run in `folder`."""
         source = self.source
-        # weir takes what follows a comma for a parameter, and knows no escape in the path before it.
-        if "," in source:
+        # weir takes what follows a comma for a parameter, knows no escape in the path before it, and refuses bytes here that
+        # are not UTF-8 (surrogates in Python).
+        if any(letter == "," or "\ud800" <= letter <= "\udfff" for letter in source):
             link = f"module{number}.wasm"
             os.symlink(source, os.path.join(folder, link))
             source = link
         return _parameters.argument(source, self.given)
 
 
-def module(
-    source: ModuleLike, /, *, parameters: Mapping[str, Any] | None = None, **keywords: Any
-) -> Module:
+def module(source: ModuleLike, /, *, parameters: Mapping[str, Any] | None = None, **keywords: Any) -> Module:
     """A module to run, check or inspect.
 
     `source` is the name of a shipped module (`"rtt"`), a WebAssembly file (`"mine.wasm"`), or sources: a folder with
@@ -139,7 +146,7 @@ def module(
     elif place.suffix == ".c":
         if not (place.parent / "weir.toml").is_file():
             raise _tool.Error(
-                f"{place}: its folder has no weir.toml, the module's manifest; `weir new NAME --lang c` makes a folder with one"
+                f"{place}: its folder has no weir.toml, the module's manifest; `weir new NAME` makes a folder with one"
             )
         place = _built(place.parent)
     return Module(str(place), given)

@@ -7,7 +7,8 @@ import datetime
 import ipaddress
 import numbers
 import os
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _ESCAPES = {"\\": "\\\\", ",": "\\,", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network)

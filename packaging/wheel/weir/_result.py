@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import datetime
 import html
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _tool
 from ._summary import ModuleSummary, Summary
@@ -92,9 +94,13 @@ class Result:
         frame = table.drop_columns(optional).to_pandas()
         for name in optional:
             column = table.column(name)
-            kind = "boolean" if pyarrow.types.is_boolean(column.type) else str(column.type).replace("i", "I").replace("u", "U")
+            kind = (
+                "boolean" if pyarrow.types.is_boolean(column.type) else str(column.type).replace("i", "I").replace("u", "U")
+            )
             frame.insert(
-                table.column_names.index(name), name, column.to_pandas(types_mapper={column.type: pandas.api.types.pandas_dtype(kind)}.get)
+                table.column_names.index(name),
+                name,
+                column.to_pandas(types_mapper={column.type: pandas.api.types.pandas_dtype(kind)}.get),
             )
         return frame
 
@@ -126,7 +132,7 @@ class Result:
         columns = [[_cell(value) for value in column] for column in shown.columns]
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown.column_names)
         body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in zip(*columns)
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in zip(*columns, strict=True)
         )
         left = table.num_rows - shown.num_rows
         more = f"<p>… {left} more rows</p>" if left else ""
@@ -143,7 +149,7 @@ class Result:
         return streams[0]
 
 
-class Results(Dict[str, Result]):
+class Results(dict[str, Result]):
     """Results of a run by the labels of its modules."""
 
     def __init__(self, results: Mapping[str, Result], summary: Summary) -> None:
@@ -164,7 +170,15 @@ class Results(Dict[str, Result]):
 
 
 def _cell(value: Any) -> str:
+    """A cell's text, cut, with escapes for control characters and those that change the direction of writing."""
     if not value.is_valid:
         return ""
-    text = str(value)
-    return text if len(text) <= 100 else text[:99] + "…"
+    text = _time(value.value) if type(value).__name__ == "TimestampScalar" else str(value)
+    cut = text if len(text) <= 100 else text[:99] + "…"
+    return "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in cut)
+
+
+def _time(ns: int) -> str:
+    """A time in UTC to the nanosecond. pyarrow has no object for it without pandas."""
+    second = datetime.datetime.fromtimestamp(ns // 10**9, datetime.timezone.utc)
+    return f"{second:%Y-%m-%d %H:%M:%S}.{ns % 10**9:09}"

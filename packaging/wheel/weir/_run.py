@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Mapping, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Union, cast, overload
 
 from . import _parameters, _tool
-from ._modules import Module, ModuleLike, module as make_module, path
+from ._modules import Module, ModuleLike, path
+from ._modules import module as make_module
 from ._result import Result, Results
 from ._summary import Summary
 
@@ -23,9 +25,13 @@ _Path = Union[str, "os.PathLike[str]"]
 #: A path, folder or pattern, several of these, or one capture as bytes or as a file in binary mode.
 Captures = Union[_Path, Iterable[_Path], bytes, bytearray, memoryview, BinaryIO]
 
+#: Keywords of `run` that are not parameters of a module.
+_NAMES = ("filter", "limit", "out", "write", "profile", "jobs", "time_limit")
 
+
+# A text is also a list of texts for the type checker, so the overload for one module stands first.
 @overload
-def run(
+def run(  # type: ignore[overload-overlap]
     captures: Captures,
     module: ModuleLike,
     *,
@@ -59,7 +65,16 @@ def run(
 def run(
     captures: Captures,
     module: ModuleLike | Iterable[ModuleLike] | None = None,
-    **options: Any,
+    *,
+    filter: str | None = None,
+    limit: int | None = None,
+    out: _Path | None = None,
+    write: _Path | None = None,
+    profile: _Path | None = None,
+    jobs: int | None = None,
+    time_limit: float | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> Result | Results:
     """Runs modules over captures, and returns their records as Arrow tables.
 
@@ -73,8 +88,8 @@ def run(
 
     - `filter`: an expression in tcpdump's language; the modules see only packets that match it.
     - `limit`: number of packets that match the filter after which the run ends.
-    - `out`: a folder for the Parquet files of the records, which stay there. Tables are then read when they are used. Without
-      `out` the files are in a temporary folder, and are removed before the call returns.
+    - `out`: a folder for the Parquet files of the records, which stay there. Tables are then read when they are used.
+      Without `out` the files are in a temporary folder, and are removed before the call returns.
     - `write`: a capture to write, with the packets that no module dropped, and with the modules' changes.
     - `profile`: a TOML file with the limits of modules.
     - `jobs`: number of threads; by default one for each processor. The records do not depend on it.
@@ -88,9 +103,19 @@ def run(
     warnings of weir, are a `RunWarning`. Raises `FileNotFoundError` for a module that does not exist, and `TypeError` and
     `ValueError` for wrong arguments.
     """
+    options = {
+        "filter": filter,
+        "limit": limit,
+        "out": out,
+        "write": write,
+        "profile": profile,
+        "jobs": jobs,
+        "time_limit": time_limit,
+        "parameters": parameters,
+        **keywords,
+    }
     if module is None:
-        results = start(captures, [], options, stacklevel=3)
-        return results[1]
+        return start(captures, [], options, stacklevel=3)[1]
     if isinstance(module, (str, os.PathLike, Module)):
         return start(captures, [module], options, stacklevel=3)[0]
     modules = list(module)
@@ -106,7 +131,7 @@ def start(
 
     `options` are those of `run`. Without `stacklevel`, warnings of weir are left out.
     """
-    chosen, values = _options(**options)
+    chosen, values = _options(options)
     if values and len(modules) != 1:
         raise TypeError(
             f"{', '.join(values)}: parameters belong to one module; write weir.module(NAME, PARAMETER=VALUE) in the list"
@@ -146,29 +171,11 @@ def start(
     return next(iter(results.values())), results
 
 
-def _options(
-    *,
-    filter: str | None = None,
-    limit: int | None = None,
-    out: _Path | None = None,
-    write: _Path | None = None,
-    profile: _Path | None = None,
-    jobs: int | None = None,
-    time_limit: float | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    **keywords: Any,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of a run, and the parameters of its module."""
-    chosen = {
-        "filter": filter,
-        "limit": limit,
-        "out": out,
-        "write": write,
-        "profile": profile,
-        "jobs": jobs,
-        "time_limit": time_limit,
-    }
-    return chosen, _parameters.merged(parameters, keywords)
+    chosen = {name: options.get(name) for name in _NAMES}
+    keywords = {name: value for name, value in options.items() if name not in _NAMES and name != "parameters"}
+    return chosen, _parameters.merged(options.get("parameters"), keywords)
 
 
 def _number(option: str, value: Any) -> int:
@@ -210,7 +217,7 @@ def _results(output: _tool.Output, folder: Path, kept: bool) -> Results | None:
         if kept:
             result.files = files
         else:
-            result.tables  # reads all of them, because the folder is removed
+            _ = result.tables  # reads all of them, because the folder is removed
         results[result.name] = result
     return Results(results, summary)
 

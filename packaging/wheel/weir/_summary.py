@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, TypedDict
+from typing import Any, TypedDict
 
 
 class Capture(TypedDict, total=False):
     """The packets that were read."""
 
-    files: List[str]
+    files: list[str]
     packets: int
     bytes: int
     duration_ns: int
@@ -25,7 +25,7 @@ class Capture(TypedDict, total=False):
 class Fault(TypedDict):
     """A fault of a module; `packet` is null for one in no packet's call."""
 
-    packet: Optional[int]
+    packet: int | None
     message: str
 
 
@@ -35,7 +35,7 @@ class Stream(TypedDict):
     name: str
     rows: int
     times_out_of_range: int
-    path: Optional[str]
+    path: str | None
 
 
 class ModuleSummary(TypedDict, total=False):
@@ -43,23 +43,23 @@ class ModuleSummary(TypedDict, total=False):
 
     name: str
     tier: str
-    tier_reason: Optional[str]
+    tier_reason: str | None
     back_end: str
     packets: int
     records: int
     dropped_records: int
     faults: int
-    first_faults: List[Fault]
+    first_faults: list[Fault]
     lost_packets: int
     exceeded: int
     strikes: int
-    ns_per_packet: Optional[float]
-    cycles_per_packet: Optional[float]
+    ns_per_packet: float | None
+    cycles_per_packet: float | None
     memory_bytes: int
     ended: bool
-    streams: List[Stream]
-    outputs: List[Dict[str, Any]]
-    tcp_streams: Dict[str, Any]
+    streams: list[Stream]
+    outputs: list[dict[str, Any]]
+    tcp_streams: dict[str, Any]
     dropped_frames: int
 
 
@@ -68,14 +68,14 @@ class Summary(TypedDict, total=False):
 
     schema_version: int
     weir_version: str
-    failure: Optional[str]
+    failure: str | None
     capture: Capture
-    interface: Dict[str, Any]
-    sent: Dict[str, Any]
-    written: Dict[str, Any]
-    collector: Dict[str, Any]
+    interface: dict[str, Any]
+    sent: dict[str, Any]
+    written: dict[str, Any]
+    collector: dict[str, Any]
     report: str
     summary: str
-    failed_files: List[Dict[str, str]]
-    overview: Dict[str, Any]
-    modules: List[ModuleSummary]
+    failed_files: list[dict[str, str]]
+    overview: dict[str, Any]
+    modules: list[ModuleSummary]

@@ -9,9 +9,10 @@ import sys
 import sysconfig
 import threading
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Mapping, NoReturn, Sequence
+from typing import IO, Any, BinaryIO, NoReturn
 
 #: Seconds that a run has to complete its files after it was told to end.
 _END_SECONDS = 5
