@@ -8,7 +8,7 @@ TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib man completions clean
+.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -95,6 +95,12 @@ check-languages: build ## the modules in other languages: builds, bounds and row
 
 check-contrib: build ## Prometheus rules and Grafana dashboard against a live node (root, or sudo; prometheus)
 	$(SUDO) contrib/check.py --weir $(CURDIR)/$(WEIR)
+
+wheel: build ## the Python wheel: target/wheel
+	packaging/wheel/build $(WEIR) target/wheel
+
+check-wheel: wheel ## the wheel in fresh environments, and on a system without toolchains (PyPI; root and debootstrap for the latter)
+	packaging/wheel/test $$(ls -t target/wheel/*.whl | head -1)
 
 man: build ## manual pages, into out/man
 	mkdir -p out/man

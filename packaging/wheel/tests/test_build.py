@@ -117,3 +117,11 @@ def test_files_that_are_no_program_are_refused(place):
     shutil.copy("/bin/true", "other")
     refused = build("other")
     assert refused.returncode == 1 and "not `weir` and a version" in refused.stderr
+
+
+def test_pip_installs_it_into_a_folder(wheel, place):
+    options = ["-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "target", wheel], check=True)
+    command = [sys.executable, "-c", "import weir; print(weir.binary())"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "target"})
+    assert said.stdout == f"{place}/target/bin/weir\n"

@@ -70,9 +70,9 @@ def binary() -> Path:
     """
     package = Path(__file__).resolve().parent
     folders = [
+        package.parent / "bin",  # pip install --target
         Path(sysconfig.get_path("scripts")),
         Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
-        package.parent / "bin",  # pip install --target
     ]
     for folder in folders:
         if (program := folder / "weir").is_file():
