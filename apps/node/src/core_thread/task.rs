@@ -297,6 +297,8 @@ pub struct ModuleTask {
     has_begun_stop: bool,
     /// True while the module takes no more packets from its queue, because a newer version is about to.
     is_draining: bool,
+    /// True while the module is on trial: it begins no further batch after a fault.
+    is_on_trial: bool,
 }
 
 /// A call of another module that is being served.
@@ -348,6 +350,7 @@ impl ModuleTask {
             payer: None,
             has_begun_stop: false,
             is_draining: false,
+            is_on_trial: false,
         }
     }
 
@@ -489,7 +492,8 @@ impl ModuleTask {
             if is_done {
                 self.forward_packets();
             }
-            if !is_done || slice.left().0 == 0 || self.driver.instance.has_ended() {
+            if !is_done || slice.left().0 == 0 || self.driver.instance.has_ended() || self.has_failed_trial()
+            {
                 break;
             }
         }

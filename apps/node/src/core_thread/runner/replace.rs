@@ -61,6 +61,7 @@ impl Runner {
         let vcpu = self.vcpu_of_module.get(&module).and_then(|id| self.vcpus.get_mut(id));
         if let Some(entry) = vcpu.and_then(|vcpu| vcpu.tasks.get_mut(&module)) {
             entry.trial = None;
+            entry.task.set_on_trial(false);
         }
     }
 
@@ -76,6 +77,7 @@ impl Runner {
     ) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
         task.set_draining(false);
+        task.set_on_trial(trial.is_some());
         self.add_task(id, task)?;
         if let Some(entry) = self.vcpus.get_mut(&id).and_then(|vcpu| vcpu.tasks.get_mut(&number)) {
             entry.trial = trial;

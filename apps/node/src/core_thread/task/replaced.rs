@@ -10,6 +10,16 @@ impl ModuleTask {
         self.is_draining = is_draining;
     }
 
+    /// Sets whether the module is on trial.
+    pub(crate) fn set_on_trial(&mut self, is_on_trial: bool) {
+        self.is_on_trial = is_on_trial;
+    }
+
+    /// Returns true if the module has had a fault while it is on trial, so that its later packets are those of the older version.
+    pub(super) fn has_failed_trial(&self) -> bool {
+        self.is_on_trial && self.has_failed()
+    }
+
     /// Returns true if the module is between two calls and holds no packet, so that another task can go on with its queue.
     pub(crate) fn is_idle(&self) -> bool {
         !self.driver.instance.is_suspended() && self.serving.is_none() && !self.has_packets_in_hand()

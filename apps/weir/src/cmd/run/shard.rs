@@ -244,7 +244,9 @@ impl Shard {
         let faults = new.map(|incident| PacketFault {
             incident: incident.clone(),
             packet: match incident.during {
-                During::Packet(index) => Some(first_packet.saturating_add(u64::from(index)).saturating_add(1)),
+                During::Packet(index) => {
+                    Some(first_packet.saturating_add(u64::from(index)).saturating_add(1))
+                }
                 _ => None,
             },
             line: None,
