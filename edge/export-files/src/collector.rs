@@ -3,7 +3,7 @@
 use crate::{ExportStream, OBSERVATION_DOMAIN};
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use weir_exports::RowKind;
@@ -172,8 +172,8 @@ impl IpfixCollector {
         now: Timestamp,
     ) -> Result<Self, CollectorError> {
         let resolve = || {
-            let mut found = (address.host.as_str(), address.port).to_socket_addrs()?;
-            found.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            let found = weir_os::resolve(&address.host, address.port)?;
+            found.first().copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
         };
         let resolved =
             resolve().map_err(|source| CollectorError::Resolve { address: address.clone(), source })?;

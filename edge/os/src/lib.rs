@@ -24,7 +24,7 @@
 //! the code of the program, and of a module in a sandbox process, cannot be made writable again.
 //!
 //! [`private`] creates files and folders that only their owner may read. [`socket`] binds a node's socket. [`child`] runs a
-//! compiler with limits and receives its answer. [`helper`] runs a long-lived helper process, such as the key agent.
+//! compiler with limits and receives its answer. [`resolve`] returns the addresses of a host name. [`helper`] runs a long-lived helper process, such as the key agent.
 
 mod budget;
 mod calls;
@@ -34,6 +34,7 @@ mod code;
 mod descriptors;
 mod files;
 pub mod helper;
+mod host_names;
 mod isolation;
 mod launch;
 pub mod lock;
@@ -48,6 +49,7 @@ pub mod spawner;
 pub use budget::{BudgetOrder, CpuBudget, ProcessorBudget, StoppableBudget};
 pub use clock::clock_time;
 pub use files::may_write;
+pub use host_names::resolve;
 pub use isolation::Isolation;
 pub use launch::Launcher;
 pub use signals::is_ignored;

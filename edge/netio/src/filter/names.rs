@@ -1,21 +1,21 @@
-//! Name lookup with the system's resolver, for filters of the user who runs weir.
+//! Name lookup with the system's tables and name servers, for filters of the user who runs weir.
 
 use std::io::Read;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use weir_filter::{Names, PortName, Transport};
 
 /// The most bytes of the table of services that are read.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
 const TABLE: &str = "/etc/services";
 
-/// A lookup of hosts with the system's resolver, and of ports in /etc/services.
+/// A lookup of hosts with [`weir_os::resolve`], and of ports in /etc/services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNames;
 
 impl Names for SystemNames {
     fn host(&self, name: &str) -> Vec<IpAddr> {
         let mut found = Vec::new();
-        for address in (name, 0).to_socket_addrs().into_iter().flatten() {
+        for address in weir_os::resolve(name, 0).into_iter().flatten() {
             if !found.contains(&address.ip()) {
                 found.push(address.ip());
             }

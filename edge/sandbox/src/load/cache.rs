@@ -19,6 +19,8 @@ use weir_units::{Escape as _, hex};
 const ENTRIES_MAX: usize = 512;
 /// The size beyond which an entry is not read.
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes of the user database that a static program reads.
+const USERS_BYTES_MAX: u64 = 16 << 20;
 const DIGEST_BYTES: usize = 32;
 
 /// A folder of compiled modules.
@@ -152,7 +154,36 @@ fn entry_name(key: &[u8; DIGEST_BYTES]) -> String {
 }
 
 /// Returns the home folder of the effective user, from the user database. The environment could be that of another user.
+///
+/// In a statically linked program getpwuid_r(3) would load the system's modules of another libc, as in
+/// [`weir_os::resolve`]. Such a program reads passwd(5) itself. For a user who is not in that file it takes `HOME`, if
+/// that folder belongs to the user.
 fn home() -> Option<PathBuf> {
+    if !cfg!(target_feature = "crt-static") {
+        return home_in_database();
+    }
+    let mut table = Vec::new();
+    std::fs::File::open("/etc/passwd").ok()?.take(USERS_BYTES_MAX).read_to_end(&mut table).ok()?;
+    home_in_table(&table, effective_user()).or_else(|| {
+        let home = PathBuf::from(std::env::var_os("HOME")?);
+        let owner = home.metadata().ok()?.uid();
+        (home.is_absolute() && owner == effective_user()).then_some(home)
+    })
+}
+
+/// The home folder of a user in a table in the format of passwd(5).
+fn home_in_table(table: &[u8], user: u32) -> Option<PathBuf> {
+    let user = user.to_string();
+    let folder = table.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':').skip(2);
+        let is_user = fields.next()? == user.as_bytes();
+        is_user.then(|| fields.nth(2)).flatten()
+    })?;
+    let folder = PathBuf::from(OsString::from_vec(folder.to_vec()));
+    folder.is_absolute().then_some(folder)
+}
+
+fn home_in_database() -> Option<PathBuf> {
     let mut buffer = vec![0; 16 * 1024];
     let mut found = std::ptr::null_mut();
     // SAFETY: all zeros is a valid value of this plain C struct.
@@ -195,6 +226,20 @@ impl std::hash::Hasher for KeyHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn homes_are_those_of_the_user_database() {
+        let table = std::fs::read("/etc/passwd").unwrap();
+        // The system's own reader is the oracle; a user who is only in another database has no line in the file.
+        if let Some(home) = home_in_table(&table, effective_user()) {
+            assert_eq!(Some(home), home_in_database());
+        }
+        let table = b"a:x:7:8:name:/home/a:/bin/sh\nshort:x:8\nb:x:70:8::relative:\nc:x:9:9:::\n";
+        assert_eq!(home_in_table(table, 7), Some(PathBuf::from("/home/a")));
+        for user in [0, 8, 70, 9] {
+            assert_eq!(home_in_table(table, user), None, "{user}");
+        }
+    }
 
     #[test]
     fn a_leftover_of_a_crash_does_not_prevent_an_entry() {

@@ -4,7 +4,6 @@ use super::NodeCommandError;
 use super::args::NodeAddressArgs;
 use crate::trust_files::{read_credential, read_identity};
 use std::fmt;
-use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use weir_node::client::{NodeLocation, PORT, SOCKET};
@@ -90,9 +89,8 @@ impl NodeAddress {
     /// Resolves the host name for a connection with an identity and a credential. `credential` is empty for a client
     /// without one.
     pub fn resolve(&self, identity: Identity, credential: Vec<u8>) -> Result<NodeLocation, NodeCommandError> {
-        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
-        let addresses =
-            addresses.map_err(|source| NodeCommandError::Address { node: self.clone(), source })?.collect();
+        let addresses = weir_os::resolve(&self.host, self.port)
+            .map_err(|source| NodeCommandError::Address { node: self.clone(), source })?;
         Ok(NodeLocation::Remote {
             addresses,
             expected: self.keys.clone(),
