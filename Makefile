@@ -5,10 +5,11 @@ SAMPLE := lab/sample/sample.pcap
 WEIR := target/release/weir
 # Most tests wait for processes of theirs and compute little, so several run at a time for each core.
 TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
+PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build no-compiler modules run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man completions clean
+.PHONY: help setup setup-tests build no-compiler modules install packages test-packages run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -111,6 +112,15 @@ completions: build ## shell completions, into out/completions
 	$(WEIR) completions bash > out/completions/weir.bash
 	$(WEIR) completions zsh > out/completions/_weir
 	$(WEIR) completions fish > out/completions/weir.fish
+
+install: ## the binary, manual pages, completions and the systemd unit, into DESTDIR and PREFIX (after `make build`)
+	DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" packaging/install $(WEIR)
+
+packages: setup ## static binary, .deb, .rpm, container image and source archive, into target/packages (packaging/README.md)
+	packaging/build
+
+test-packages: packages ## the packages: built twice, installed and run on systems without compilers (root, or sudo)
+	$(SUDO) packaging/test
 
 clean: ## remove everything that was built
 	cargo clean
