@@ -46,6 +46,7 @@ pub(crate) const SUSPENDED: u64 = 1;
 /// A host function has aborted the call.
 pub(crate) const ABORTED: u64 = 2;
 /// The code has trapped.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const TRAPPED: u64 = 3;
 
 impl Control {
@@ -67,6 +68,7 @@ thread_local! {
 }
 
 /// Returns the sandbox whose code the thread runs; null if there is none.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn current() -> *mut Control {
     CURRENT.get()
 }

@@ -20,6 +20,7 @@ pub(crate) mod native;
 pub(crate) mod outgoing;
 pub(crate) mod patching;
 pub(crate) mod pattern;
+#[cfg_attr(not(target_arch = "x86_64"), path = "prefilter_absent.rs")]
 pub(crate) mod prefilter;
 pub(crate) mod rights;
 pub(crate) mod sandbox_memory;
