@@ -120,7 +120,7 @@ packages: setup ## static binary, .deb, .rpm, container image and source archive
 	packaging/build
 
 test-packages: packages ## the packages: built twice, installed and run on systems without compilers (root, or sudo)
-	$(SUDO) packaging/test
+	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" packaging/test
 
 clean: ## remove everything that was built
 	cargo clean
