@@ -1,5 +1,6 @@
 //! The command line. Help, manual pages and completions are generated from these definitions.
 
+use crate::cmd::extcap::args::ExtcapArgs;
 use crate::cmd::node::args;
 use crate::cmd::policy;
 use crate::cmd::test::args::TestArgs;
@@ -82,6 +83,8 @@ pub enum Command {
     Ledger(args::LedgerArgs),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
     Top(args::TopArgs),
+    /// Show packets in Wireshark and tshark: a capture, an interface or a session, in a view
+    Extcap(Box<ExtcapArgs>),
     /// Make a key pair, or show a public key
     #[command(subcommand)]
     Key(trust::KeyCommand),

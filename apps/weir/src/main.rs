@@ -42,6 +42,8 @@ enum Failure {
     #[error(transparent)]
     Node(#[from] weir_node::server::daemon::DaemonError),
     #[error(transparent)]
+    Extcap(#[from] cmd::extcap::ExtcapError),
+    #[error(transparent)]
     NodeCommand(#[from] cmd::node::NodeCommandError),
     #[error(transparent)]
     Trust(#[from] cmd::trust::SigningError),
@@ -78,6 +80,7 @@ impl Failure {
             Self::Test(error) => error.is_usage(),
             Self::CompileCommand(error) => error.is_usage(),
             Self::NodeCommand(error) => error.is_usage(),
+            Self::Extcap(error) => error.is_usage(),
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })
@@ -157,6 +160,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             cmd::node::follow(&args)?;
         }
         Command::Records(args) => cmd::node::records(&mut out, &args)?,
+        Command::Extcap(args) => cmd::extcap::extcap(&mut out, &args)?,
         Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
         Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
         Command::Key(command) => cmd::trust::key(&mut out, &command)?,

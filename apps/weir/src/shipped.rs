@@ -24,7 +24,7 @@ pub enum Purpose {
     Traffic,
     /// Requests and answers of applications.
     Applications,
-    /// Changes packets, or answers them.
+    /// Changes packets, answers them, or shows them.
     Packets,
     /// Loads for experiments.
     Load,
@@ -37,7 +37,7 @@ impl Purpose {
         (Self::Security, "Security"),
         (Self::Traffic, "Traffic"),
         (Self::Applications, "Applications"),
-        (Self::Packets, "Changing and sending packets"),
+        (Self::Packets, "Changing, sending and showing packets"),
         (Self::Load, "Loads for experiments"),
     ];
 }
@@ -82,6 +82,7 @@ pub const ALL: &[ShippedModule] = shipped![
     "payload-match" for Security in "payload-match.c",
     "dscp-mark" for Packets in "dscp-mark.c",
     "arm" for Packets in "arm.c",
+    "packets" for Packets in "packets.c",
     "spin" for Load in "spin.c",
     "flood" for Load in "flood.c",
     "hog" for Load in "hog.ts",

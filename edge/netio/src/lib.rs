@@ -65,6 +65,7 @@ mod merge;
 mod open;
 mod pcap;
 mod pcapng;
+mod pcapng_blocks;
 mod pin;
 mod pipe;
 mod queue_memory;
@@ -88,9 +89,10 @@ pub use file_descriptors::{file_descriptor_limit, raise_file_descriptor_limit};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
 pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss, QueueSet,
-    ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,
+    ReceiveDrops, SendResult, SentTotals, SocketKind, interface_names, link_type_of, try_interface,
 };
 pub use open::{CaptureInput, CaptureOptions, ReadAheadMode};
+pub use pcapng_blocks::{InterfaceStatistics, InterfaceTexts, PacketRecord};
 pub use pin::{Pin, PinError};
 pub use queue_memory::QUEUE_MAX;
 pub use quota::MemoryQuota;
@@ -100,7 +102,7 @@ pub use selection::{Added, BlockBuilder, Selected, Selection};
 pub use totals::{CaptureInterface, EndReason, Totals, Truncation};
 pub use view_stage::ViewStage;
 pub use window::{PacketWindow, WindowPart};
-pub use writer::{PacketWriter, WriteError, WriteOutcome, WriteSummary};
+pub use writer::{PacketWriter, WriteError, WriteOutcome, WriteSummary, open_pipe};
 
 /// The most packets of a block: 16 batches.
 pub const BLOCK_PACKETS: usize = 16 * weir_abi::BATCH_PACKETS;

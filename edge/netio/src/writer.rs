@@ -1,9 +1,11 @@
 //! Writing of packets to capture files.
 
 use crate::capture::Capture;
+use crate::pcapng_blocks::{self, InterfaceStatistics, InterfaceTexts, PacketRecord};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_os::private::{NamedOutput, NamedOutputError, PrivateFolder};
@@ -82,6 +84,12 @@ pub enum WriteError {
         /// The link type of this packet.
         second: LinkType,
     },
+    /// A path that must be a pipe is something else.
+    #[error("{}: not a named pipe (FIFO): make one with mkfifo(1)", .file.escaped())]
+    NoPipe {
+        /// The file.
+        file: PathBuf,
+    },
     /// A packet longer than readers accept.
     #[error("{}: a packet of {len} is longer than a record can be", .file.escaped())]
     TooLong {
@@ -102,9 +110,15 @@ impl WriteError {
             | Self::Write { file, .. }
             | Self::Rename { from: file, .. }
             | Self::LinkType { file, .. }
+            | Self::NoPipe { file }
             | Self::TooLong { file, .. } => Some(file),
             Self::Terminal => None,
         }
+    }
+
+    /// Returns true if the reader of a pipe has closed it.
+    pub fn is_without_reader(&self) -> bool {
+        matches!(self, Self::Write { error, .. } if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -149,8 +163,8 @@ struct PacketSums {
 enum Format {
     /// The link type of all packets, once it is known.
     Pcap(Option<LinkType>),
-    /// The interfaces described so far: their numbers in the input, and link types.
-    Pcapng(Vec<(u16, LinkType)>),
+    /// The interfaces described so far (their numbers in the input, and link types), and texts about each.
+    Pcapng(Vec<(u16, LinkType)>, InterfaceTexts),
 }
 
 /// The totals of a written capture.
@@ -216,12 +230,23 @@ impl PacketWriter {
         output.map(Self::new).ok_or_else(|| WriteError::Busy { file: folder.path().join(name) })
     }
 
+    /// Creates a writer of pcapng with these texts to an [open](open_pipe) pipe. `path` is used in messages only.
+    pub fn to_pipe(pipe: File, path: &Path, texts: InterfaceTexts) -> PacketWriter {
+        Self::with_format(NamedOutput::in_place(pipe, path), Format::Pcapng(Vec::new(), texts))
+    }
+
     fn new(output: NamedOutput) -> PacketWriter {
         let extension = output.path().extension().map(|e| e.to_ascii_lowercase());
         let pcapng = extension.is_some_and(|e| e == "pcapng" || e == "ntar");
+        let format =
+            if pcapng { Format::Pcapng(Vec::new(), InterfaceTexts::default()) } else { Format::Pcap(None) };
+        Self::with_format(output, format)
+    }
+
+    fn with_format(output: NamedOutput, format: Format) -> PacketWriter {
         let mut writer = PacketWriter {
             output,
-            format: if pcapng { Format::Pcapng(Vec::new()) } else { Format::Pcap(None) },
+            format,
             buffer: Vec::with_capacity(BUFFER_BYTES),
             ends: Vec::new(),
             offset: 0,
@@ -229,9 +254,9 @@ impl PacketWriter {
             on_disk: PacketSums::default(),
             failed: false,
         };
-        if pcapng {
-            // Section header: byte order, version 1.0, unknown length.
-            writer.block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes(), &[1, 0, 0, 0], &[0xff; 8]]);
+        if let Format::Pcapng(_, texts) = &writer.format {
+            pcapng_blocks::section_header(&mut writer.buffer, texts);
+            writer.ends.push((writer.buffer.len(), writer.sums));
         }
         writer
     }
@@ -249,6 +274,17 @@ impl PacketWriter {
         interface: u16,
         bytes: &[u8],
     ) -> Result<(), WriteError> {
+        let (lost, comment) = (0, "");
+        self.write_record(&PacketRecord { ts, wire_len, link_type, interface, bytes, lost, comment })
+    }
+
+    /// Writes one packet with its losses and comment.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn write_record(&mut self, record: &PacketRecord<'_>) -> Result<(), WriteError> {
+        let PacketRecord { ts, wire_len, link_type, interface, bytes, .. } = *record;
         let too_long =
             || WriteError::TooLong { file: self.output.present_path(), len: Bytes(bytes.len() as u64) };
         let cap_len = u32::try_from(bytes.len()).ok().filter(|&len| len <= crate::format::CAP_LEN_MAX);
@@ -274,26 +310,48 @@ impl PacketWriter {
                 }
                 self.buffer.extend_from_slice(bytes);
             }
-            Format::Pcapng(interfaces) => {
-                let known = interfaces.iter().position(|&known| known == (interface, link_type));
-                let index = known.unwrap_or(interfaces.len());
-                if known.is_none() {
-                    interfaces.push((interface, link_type));
-                    // Link type, no limit on lengths, option if_tsresol: ns.
-                    let link_type = u32::from(link_type.number()).to_le_bytes();
-                    self.block(1, &[&link_type, &[0; 4], &[9, 0, 1, 0, 9, 0, 0, 0], &[0; 4]]);
-                }
-                let index = u32::try_from(index).unwrap_or(u32::MAX).to_le_bytes();
-                let [l0, l1, l2, l3, h0, h1, h2, h3] = ts.0.to_le_bytes();
-                let lengths = [cap_len.to_le_bytes(), wire_len.to_le_bytes()].concat();
-                let padding = &[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()];
-                self.block(6, &[&index, &[h0, h1, h2, h3, l0, l1, l2, l3], &lengths, bytes, padding]);
+            Format::Pcapng(interfaces, texts) => {
+                let index = interface_index(interfaces, texts, &mut self.buffer, (interface, link_type));
+                pcapng_blocks::packet(&mut self.buffer, index, record, cap_len);
             }
         }
         self.sums.packets += 1;
         self.sums.captured += u64::from(cap_len);
         self.ends.push((self.buffer.len(), self.sums));
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Describes an interface before its first packet, and writes everything so far, so that a reader can begin. In pcap,
+    /// does nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn describe(&mut self, interface: u16, link_type: LinkType) -> Result<(), WriteError> {
+        let Format::Pcapng(interfaces, texts) = &mut self.format else { return Ok(()) };
+        interface_index(interfaces, texts, &mut self.buffer, (interface, link_type));
+        self.ends.push((self.buffer.len(), self.sums));
+        self.flush()
+    }
+
+    /// Writes counters of the first interface that the capture describes. In pcap, and without an interface, does nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn write_statistics(&mut self, statistics: &InterfaceStatistics) -> Result<(), WriteError> {
+        match &self.format {
+            Format::Pcapng(interfaces, _) if !interfaces.is_empty() => {}
+            _ => return Ok(()),
+        }
+        pcapng_blocks::interface_statistics(&mut self.buffer, 0, statistics);
+        self.ends.push((self.buffer.len(), self.sums));
+        self.flush()
+    }
+
+    /// Returns false once the reader of a pipe has closed it.
+    pub fn has_reader(&mut self) -> bool {
+        self.output.open().map_or(true, |file| weir_os::has_reader(file))
     }
 
     /// Returns the number of packets passed to [`write`](Self::write), and the bytes of the file with them.
@@ -372,17 +430,6 @@ impl PacketWriter {
         self.ends.push((self.buffer.len(), self.sums));
     }
 
-    /// Writes a pcapng block; the total length of the parts is a multiple of four bytes.
-    fn block(&mut self, kind: u32, parts: &[&[u8]]) {
-        let len = parts.iter().map(|part| part.len()).sum::<usize>() + 12;
-        let len = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
-        self.buffer.extend_from_slice(&kind.to_le_bytes());
-        self.buffer.extend_from_slice(&len);
-        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
-        self.buffer.extend_from_slice(&len);
-        self.ends.push((self.buffer.len(), self.sums));
-    }
-
     fn flush(&mut self) -> Result<(), WriteError> {
         let mut written = 0;
         let failure = loop {
@@ -421,6 +468,36 @@ impl PacketWriter {
             error,
         })
     }
+}
+
+/// Opens a named pipe for writing, and waits until it has a reader.
+///
+/// # Errors
+///
+/// [`WriteError`] if the path is not a pipe, or cannot be opened.
+pub fn open_pipe(path: &Path) -> Result<File, WriteError> {
+    let failed = |error| WriteError::Create { file: path.to_owned(), error };
+    let pipe = File::options().write(true).open(path).map_err(failed)?;
+    if !pipe.metadata().map_err(failed)?.file_type().is_fifo() {
+        return Err(WriteError::NoPipe { file: path.to_owned() });
+    }
+    Ok(pipe)
+}
+
+/// Returns an interface's number in the section. A new interface is described first.
+fn interface_index(
+    interfaces: &mut Vec<(u16, LinkType)>,
+    texts: &InterfaceTexts,
+    buffer: &mut Vec<u8>,
+    interface: (u16, LinkType),
+) -> u32 {
+    let known = interfaces.iter().position(|&known| known == interface);
+    let index = known.unwrap_or_else(|| {
+        interfaces.push(interface);
+        pcapng_blocks::interface_description(buffer, interface.1, texts);
+        interfaces.len() - 1
+    });
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 impl Drop for PacketWriter {

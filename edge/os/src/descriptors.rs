@@ -1,8 +1,9 @@
 //! Sends open descriptors to another process and receives them, through a Unix-domain socket (SCM_RIGHTS in unix(7)).
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// The most descriptors in one message.
@@ -11,6 +12,14 @@ pub(crate) const DESCRIPTORS_MAX: usize = 3;
 /// The buffer for the ancillary data of a message, which has the descriptors.
 #[repr(align(8))]
 struct AncillaryBuffer([u8; 32]);
+
+/// Returns false once the reader of a pipe has closed it. Never waits.
+pub fn has_reader(pipe: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    // An error of the call itself says nothing about the reader.
+    let _ = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
 
 /// The bytes that this many descriptors take in ancillary data.
 const fn bytes_of(descriptors: usize) -> u32 {

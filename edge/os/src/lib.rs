@@ -48,6 +48,7 @@ pub mod spawner;
 
 pub use budget::{BudgetOrder, CpuBudget, ProcessorBudget, StoppableBudget};
 pub use clock::clock_time;
+pub use descriptors::has_reader;
 pub use files::may_write;
 pub use host_names::resolve;
 pub use isolation::Isolation;

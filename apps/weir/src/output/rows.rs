@@ -2,7 +2,6 @@
 
 use crate::output::row_args::{FormatArg, RowArgs};
 use indicatif::ProgressBar;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};
 use weir_admission::{DeclaredStream, Manifest};
 use weir_exports::EveRows;
@@ -514,9 +513,5 @@ fn line_width() -> Option<usize> {
 
 /// Returns false once the reader of a pipe on standard output has closed it.
 pub fn has_reader() -> bool {
-    let out = io::stdout();
-    let mut polled = [PollFd::new(&out, PollFlags::empty())];
-    // An error of the call itself says nothing about the reader.
-    let _ = poll(&mut polled, Some(&Timespec::default()));
-    !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    weir_os::has_reader(&io::stdout())
 }

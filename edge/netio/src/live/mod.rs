@@ -38,6 +38,19 @@ pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
     port::link_type(&event::find_interface(interface)?)
 }
 
+/// The names of all interfaces with a supported hardware type, those that are running first. A name can contain any
+/// character but a slash, a colon and white space.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn interface_names() -> std::io::Result<Vec<String>> {
+    let mut links = netlink::interfaces()?;
+    links.retain(|link| port::link_type(link).is_ok());
+    links.sort_by_key(|link| !link.running);
+    Ok(links.into_iter().map(|link| link.name).collect())
+}
+
 /// Checks that an interface can be opened with these options, without disturbing it: it does not become promiscuous,
 /// and the packets of AF_XDP's queue still go to the host. So AF_XDP's program is loaded but not attached, and zero copy
 /// is not tried, since a driver may interrupt all traffic when a program is attached or zero copy is enabled.

@@ -86,6 +86,12 @@ impl fmt::Display for NodeAddress {
 }
 
 impl NodeAddress {
+    /// Returns the text that parses to this address, with its keys.
+    pub fn to_text(&self) -> String {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        if keys.is_empty() { self.to_string() } else { format!("{}@{self}", keys.join(",")) }
+    }
+
     /// Resolves the host name for a connection with an identity and a credential. `credential` is empty for a client
     /// without one.
     pub fn resolve(&self, identity: Identity, credential: Vec<u8>) -> Result<NodeLocation, NodeCommandError> {
@@ -179,6 +185,9 @@ mod tests {
         let new = weir_trust::key::Identity::from_seed(&[2; 32]).public();
         let with_both: NodeAddress = format!("{key},{new}@ix.example:7").parse().unwrap();
         assert_eq!(with_both.keys, [key, new]);
+        for address in [&with_key, &with_both, &"[::1]:7".parse().unwrap()] {
+            assert_eq!(address.to_text().parse::<NodeAddress>().as_ref(), Ok(address));
+        }
         for keys in ["", ",", &format!("{key},"), &format!("{key},{new},{key}"), &format!("{key} {new}")] {
             assert!(format!("{keys}@ix.example").parse::<NodeAddress>().is_err(), "{keys}");
         }

@@ -2,7 +2,7 @@
 //!
 //! The node is not trusted: its modules are parsed as every manifest, and each row is checked against the manifest.
 
-mod followed;
+pub mod followed;
 mod results;
 
 use super::NodeCommandError;
