@@ -3,6 +3,7 @@
 use crate::cmd::extcap::args::ExtcapArgs;
 use crate::cmd::node::args;
 use crate::cmd::policy;
+use crate::cmd::schema::SchemaArgs;
 use crate::cmd::test::args::TestArgs;
 use crate::cmd::trust::args as trust;
 use crate::output::rotation::RotationLimit;
@@ -47,6 +48,8 @@ pub enum Command {
         #[arg(long, conflicts_with = "name")]
         semantics: bool,
     },
+    /// Print the JSON schemas of documents and of a module's rows
+    Schema(SchemaArgs),
     /// Show a module's maximum cost, whether it would be admitted, and how to fix it if not
     Check(CheckArgs),
     /// Compile a module with LLVM, verify the machine code, and explain it

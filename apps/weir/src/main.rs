@@ -44,6 +44,8 @@ enum Failure {
     #[error(transparent)]
     Extcap(#[from] cmd::extcap::ExtcapError),
     #[error(transparent)]
+    Schema(#[from] cmd::schema::SchemaError),
+    #[error(transparent)]
     NodeCommand(#[from] cmd::node::NodeCommandError),
     #[error(transparent)]
     Trust(#[from] cmd::trust::SigningError),
@@ -81,6 +83,7 @@ impl Failure {
             Self::CompileCommand(error) => error.is_usage(),
             Self::NodeCommand(error) => error.is_usage(),
             Self::Extcap(error) => error.is_usage(),
+            Self::Schema(_) => true,
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })
@@ -109,6 +112,7 @@ fn holds_secrets(command: &Command) -> bool {
         command,
         Command::Run(_)
             | Command::Modules { .. }
+            | Command::Schema(_)
             | Command::Calibrate(_)
             | Command::Check(_)
             | Command::Compile(_)
@@ -134,6 +138,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Modules { semantics: true, .. } => modules::show_semantics(&mut out)?,
         Command::Modules { name, .. } => modules::show(&mut out, name.as_deref())?,
+        Command::Schema(args) => cmd::schema::schema(&mut out, &args)?,
         Command::Calibrate(args) => cmd::calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => cmd::check::check(&mut out, &args)?,
         Command::Compile(args) => cmd::compile::compile(&mut out, &args)?,

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const DEFAULT: [&str; 9] = ["flows", "dns", "tls", "http", "quic", "talkers", "scan", "latency", "syn-flood"];
 
 /// The other modules.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "loss",
     "rtt",
     "trajectory",
@@ -26,6 +26,7 @@ const OTHERS: [&str; 14] = [
     "spin",
     "flood",
     "hog",
+    "packets",
 ];
 
 fn capture() -> String {

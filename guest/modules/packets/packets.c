@@ -6,7 +6,7 @@
 #include "weir.h"
 #include "module.h"
 
-static uint64_t number;
+static uint64_t seen;
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
@@ -14,7 +14,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     const uint32_t bytes_max = (uint32_t)param_bytes_max();
     const struct packets_row row = {
         .time = p->ts_ns,
-        .number = number++,
+        .earlier_packets = seen++,
         .link_type = p->link_type,
         .wire_bytes = p->wire_len,
         .packet = weir_string(weir_bytes(p), p->cap_len < bytes_max ? p->cap_len : bytes_max),

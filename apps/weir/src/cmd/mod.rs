@@ -8,5 +8,6 @@ pub(crate) mod extcap;
 pub(crate) mod node;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod test;
 pub(crate) mod trust;

@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_author::{BuildError, BuildOptions, build};
 
 /// The shipped modules, with parameters that exercise them on the sample.
-const MODULES: [(&str, &str); 22] = [
+const MODULES: [(&str, &str); 23] = [
     ("trajectory", ",one-in=7,seed=5,table-size=256"),
     ("rtt", ",table-size=256"),
     ("worm", r",signatures=HTTP/1.,GET ,\r\n\r\n"),
@@ -30,6 +30,7 @@ const MODULES: [(&str, &str); 22] = [
     ("loss", ",all=true"),
     ("beacon", ""),
     ("entropy", ""),
+    ("packets", ",bytes-max=64"),
 ];
 
 /// All output of a module on the sample.

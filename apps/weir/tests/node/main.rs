@@ -12,6 +12,7 @@ mod crashes;
 mod delegators;
 mod disk;
 mod earlier_versions;
+mod extcap;
 mod fairness;
 mod faults;
 mod filters;

@@ -212,7 +212,7 @@ fn receive(
 #[derive(Debug)]
 struct PacketFields {
     time: StreamField,
-    number: StreamField,
+    earlier_packets: StreamField,
     link_type: StreamField,
     wire_bytes: StreamField,
     packet: StreamField,
@@ -226,7 +226,7 @@ impl PacketFields {
         };
         Some(Self {
             time: field("time", FieldType::Timestamp)?,
-            number: field("number", FieldType::U64)?,
+            earlier_packets: field("earlier_packets", FieldType::U64)?,
             link_type: field("link_type", FieldType::U16)?,
             wire_bytes: field("wire_bytes", FieldType::U32)?,
             packet: field("packet", FieldType::Bytes)?,
@@ -251,7 +251,7 @@ impl PacketRows {
             Some(FieldValue::Unsigned(value)) => value,
             _ => 0,
         };
-        let number = unsigned(&self.fields.number);
+        let number = unsigned(&self.fields.earlier_packets);
         // A module that was replaced begins anew. The first number is not 0 if the module was there before.
         let gap = if self.next == 0 { 0 } else { number.saturating_sub(self.next) };
         self.next = number.saturating_add(1);
