@@ -85,6 +85,7 @@ const AMOUNTS: &[FieldType] = &[
 const DURATIONS: &[FieldType] = &[FieldType::Duration, FieldType::U64, FieldType::F64];
 const LABELS: &[FieldType] = &[FieldType::String, FieldType::U32, FieldType::U64, FieldType::Bytes];
 const TEXTS: &[FieldType] = &[FieldType::String];
+const PACKETS: &[FieldType] = &[FieldType::Bytes];
 const FLAGS: &[FieldType] = &[FieldType::Bool];
 
 /// One line of the table.
@@ -148,6 +149,8 @@ semantics! {
     "network.tunnel" Key TEXTS, "", "", "", "", "kind of the tunnel around the packets; empty without one";
     "network.transport" Key TEXTS, "network.transport", "", "", "", "protocol that carries the messages: udp or tcp";
     "network.prefix_length" Key SMALL, "", "", "", "", "length in bits of the prefix whose first address the row has";
+    "network.link_type" Key SMALL, "", "", "", "", "type of the link, as tcpdump.org numbers it (LINKTYPE)";
+    "packet.bytes" Text PACKETS, "", "", "", "", "bytes of a packet from the link header on";
     "connection.state" Key TEXTS, "", "conn_state", "", "", "state of a TCP connection at its end, as in Zeek";
     "connection.history" Key TEXTS, "", "history", "", "", "order of the kinds of packets of a connection, as in Zeek";
     "connection.id" Key LABELS, "", "", "", "", "identifier of a connection that its protocol carries";
