@@ -94,7 +94,12 @@ impl LoadedModule {
             })?,
             unmetered: false,
         };
-        let request = ControlRequest::Load { session: session.clone(), module: spec, signatures: Vec::new() };
+        let request = ControlRequest::Load {
+            session: session.clone(),
+            module: spec,
+            signatures: Vec::new(),
+            replace: None,
+        };
         Client::connect_to(node)?.execute(request, &[])?;
         Ok(Self { session, module })
     }
