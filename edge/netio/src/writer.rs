@@ -351,7 +351,7 @@ impl PacketWriter {
 
     /// Returns false once the reader of a pipe has closed it.
     pub fn has_reader(&mut self) -> bool {
-        self.output.open().map_or(true, |file| weir_os::has_reader(file))
+        self.output.open().map_or(true, weir_os::has_reader)
     }
 
     /// Returns the number of packets passed to [`write`](Self::write), and the bytes of the file with them.
