@@ -7,7 +7,7 @@
 
 mod dns;
 
-use dns::Server;
+use dns::NameServer;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -85,7 +85,7 @@ fn interface_number(name: &str) -> Option<u32> {
 /// A lookup in the contents of hosts(5), and with the name servers of resolv.conf(5).
 struct Resolver<'a> {
     hosts: &'a str,
-    servers: Vec<Server>,
+    servers: Vec<NameServer>,
     suffixes: Vec<String>,
     /// A name with fewer dots gets a suffix before it is looked up as it is.
     dots: u32,
@@ -98,10 +98,10 @@ impl<'a> Resolver<'a> {
     fn new(hosts: &'a str, name_servers: &str, dns_port: u16) -> Self {
         let (config, _) = resolv_conf::Config::parse_with_errors(name_servers.as_bytes());
         let address = |server: &resolv_conf::ScopedIp| literal(&server.to_string(), dns_port);
-        let mut servers: Vec<Server> =
-            config.nameservers.iter().filter_map(address).take(SERVERS_MAX).map(Server::new).collect();
+        let mut servers: Vec<NameServer> =
+            config.nameservers.iter().filter_map(address).take(SERVERS_MAX).map(NameServer::new).collect();
         if servers.is_empty() {
-            servers.push(Server::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dns_port)));
+            servers.push(NameServer::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dns_port)));
         }
         Self {
             hosts,

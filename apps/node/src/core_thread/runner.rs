@@ -13,7 +13,7 @@ use crate::core_thread::trace::{Recorder, SharedTrace, Trace, recorder};
 use deferred_terms::DeferredTerms;
 use mailbox::Mailbox;
 pub use mailbox::Waker;
-pub(crate) use replace::Trial;
+pub(crate) use replace::ModuleTrial;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -199,7 +199,7 @@ struct VcpuTask {
     /// Gets the task once it is idle; set while a newer version waits for its place.
     idle_receiver: Option<Sender<ModuleTask>>,
     /// The trial of a newer version, which leaves the core if it fails.
-    trial: Option<Trial>,
+    trial: Option<ModuleTrial>,
 }
 
 impl VcpuTask {

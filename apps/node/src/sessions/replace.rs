@@ -8,7 +8,7 @@
 
 use crate::control::authority::HashAndSigners;
 use crate::control::spec::ModuleSpec;
-use crate::core_thread::runner::Trial;
+use crate::core_thread::runner::ModuleTrial;
 use crate::core_thread::task::{BatchOutput, ModuleTask};
 use crate::sessions::change::queues_for_outputs;
 use crate::sessions::close::StopResult;
@@ -152,7 +152,7 @@ impl Node {
         let routed = self.route_session(&session);
         let until = Instant::now() + Duration::from_nanos(trial.0);
         let (failed_sender, failed) = channel();
-        let trial = Some(Trial { until, failed: failed_sender }).filter(|_| trial.0 > 0);
+        let trial = Some(ModuleTrial { until, failed: failed_sender }).filter(|_| trial.0 > 0);
         let is_added = routed.and_then(|()| self.add_task_on_trial(&vp, task, trial));
         let is_state_taken = places.is_some();
         let outputs = self.writer.outputs();
@@ -269,7 +269,12 @@ impl Node {
         self.add_task_on_trial(vp, task, None)
     }
 
-    fn add_task_on_trial(&self, vp: &Vp, task: ModuleTask, trial: Option<Trial>) -> Result<(), NodeError> {
+    fn add_task_on_trial(
+        &self,
+        vp: &Vp,
+        task: ModuleTask,
+        trial: Option<ModuleTrial>,
+    ) -> Result<(), NodeError> {
         let full = || NodeError::VirtualCpuFull(vp.spec.name.clone());
         let (core, id) = (self.cores.get(vp.core).ok_or_else(full)?, vp.id);
         let is_added = core.execute(move |runner| runner.add_task_on_trial(id, task, trial).is_ok())?;

@@ -33,7 +33,7 @@ fn counter(version: u32, faults: bool, state: &str) -> Vec<u8> {
 }
 
 const SESSION: &str = "[[session]]\nname = \"s\"\nmemory = \"16 MiB\"\ncpu = [{ period = \"20ms\", slice = \"2ms\" }]\n\
-    channel = [{ interface = \"b\", filter = \"udp\", queue = 4096 }]\n";
+    channel = [{ interface = \"b\", filter = \"udp\", queue = 1024 }]\n";
 
 fn load(testbed: &Testbed, module: &[u8]) {
     let reply = testbed.load("s", json!({"module": "m.wasm"}), module);

@@ -15,7 +15,7 @@ const ADDRESSES_MAX: usize = 64;
 
 /// A name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Server {
+pub(super) struct NameServer {
     address: SocketAddr,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Answer {
     Foreign,
 }
 
-impl Server {
+impl NameServer {
     pub(super) fn new(address: SocketAddr) -> Self {
         Self { address }
     }

@@ -2,9 +2,11 @@
 
 /// Never made.
 #[derive(Clone, Debug)]
-pub(crate) enum Prefilter {}
+pub(crate) enum NoPrefilter {}
 
-impl Prefilter {
+pub(crate) use NoPrefilter as Prefilter;
+
+impl NoPrefilter {
     pub(crate) fn new(_: &[&[u8]]) -> Option<Self> {
         None
     }

@@ -9,7 +9,7 @@ use weir_sched::cpu::VcpuId;
 
 /// The trial of a newer version of a module.
 #[derive(Debug)]
-pub(crate) struct Trial {
+pub(crate) struct ModuleTrial {
     /// End of the trial.
     pub(crate) until: Instant,
     /// Gets the task at its first fault. Dropped when the task leaves the core for another reason.
@@ -73,7 +73,7 @@ impl Runner {
         &mut self,
         id: VcpuId,
         mut task: ModuleTask,
-        trial: Option<Trial>,
+        trial: Option<ModuleTrial>,
     ) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
         task.set_draining(false);

@@ -45,11 +45,11 @@ pub(super) enum Placement {
 enum PreparedLoad {
     New(Box<StartedModule>, Option<HashAndSigners>),
     /// With the task of the version that it replaces.
-    Replacement((PreparedReplacement, ModuleTask)),
+    Replacement(Box<(PreparedReplacement, ModuleTask)>),
 }
 
 /// A module that was loaded.
-pub(super) struct LoadedModule {
+pub(super) struct LoadOutcome {
     /// Name of the module in the session.
     pub(super) name: Name,
     /// The version before, if this module replaces one, and the file by which this one is saved after its trial.
@@ -244,7 +244,7 @@ impl Daemon {
         module: &ModuleSpec,
         (file, signatures): (Option<Vec<u8>>, &[String]),
         budget: &mut RequestBudget,
-    ) -> Result<LoadedModule, NodeError> {
+    ) -> Result<LoadOutcome, NodeError> {
         crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         let (permitted, share) = permitted;
         let owner = self.current_owner(session, permitted)?;
@@ -299,7 +299,7 @@ impl Daemon {
                 may_load(&mut node)?;
                 let replacement = node.begin_replacement(session, prepared, hash_and_signers)?;
                 drop(node);
-                self.release_present(replacement).map(PreparedLoad::Replacement)
+                Ok(PreparedLoad::Replacement(Box::new(self.release_present(replacement)?)))
             }),
             Placement::New | Placement::Restored(_) => prepared
                 .map(|(hash_and_signers, prepared)| PreparedLoad::New(Box::new(prepared), hash_and_signers)),
@@ -316,7 +316,8 @@ impl Daemon {
                     }
                     node.install(session, *prepared, hash_and_signers)?
                 }
-                (PreparedLoad::Replacement((replacement, present)), placement) => {
+                (PreparedLoad::Replacement(replacement), placement) => {
+                    let (replacement, present) = *replacement;
                     if let Err(error) = allowed {
                         node.undo_replacement(replacement, present);
                         return Err(error);
@@ -339,7 +340,7 @@ impl Daemon {
             Ok(name)
         });
         let Some(session_id) = node.session_id(session) else {
-            return loaded.map(|name| LoadedModule { name, older: older.map(|version| (version, None)) });
+            return loaded.map(|name| LoadOutcome { name, older: older.map(|version| (version, None)) });
         };
         let event = match &loaded {
             Ok(name) => node.tier(session, name).map(|tier| LedgerEvent::ModuleLoaded {
@@ -387,7 +388,7 @@ impl Daemon {
             }
         };
         self.save(session);
-        Ok(LoadedModule { name, older })
+        Ok(LoadOutcome { name, older })
     }
 
     /// Verifies an owner's credential again.

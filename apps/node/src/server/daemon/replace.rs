@@ -1,7 +1,7 @@
 //! Replaces a module by a newer version, and watches the newer version while it is on trial.
 
 use super::Daemon;
-use super::load::{LoadedModule, Placement};
+use super::load::{LoadOutcome, Placement};
 use crate::control::spec::ModuleSpec;
 use crate::core_thread::task::ModuleTask;
 use crate::log;
@@ -41,7 +41,7 @@ impl Daemon {
             return Err(NodeError::TrialTooLong { given: trial, most: TRIAL_MAX });
         }
         let placement = Placement::Replacing(trial);
-        let LoadedModule { name, older } =
+        let LoadOutcome { name, older } =
             self.load_into(session, placement, permitted, module, (file, signatures), budget)?;
         let Some((older, file)) = older else { return Ok(String::new()) };
         let state = if older.is_state_taken {
