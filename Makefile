@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build no-compiler modules install packages test-packages run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man completions clean
+.PHONY: help setup setup-tests build no-compiler modules install packages test-packages run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man docs completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -106,6 +106,10 @@ check-wheel: wheel ## the wheel in fresh environments, and on a system without t
 man: build ## manual pages, into out/man
 	mkdir -p out/man
 	$(WEIR) man out/man
+
+docs: ## the reference of the SDK for Rust (rustdoc), into out/docs
+	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=target/docs cargo doc --no-deps --manifest-path guest/sdk-rust/Cargo.toml
+	mkdir -p out && rm -rf out/docs && cp -r target/docs/doc out/docs
 
 completions: build ## shell completions, into out/completions
 	mkdir -p out/completions

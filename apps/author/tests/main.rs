@@ -10,6 +10,7 @@ mod packing;
 mod parse;
 mod refused_loops;
 mod schema;
+mod sdk_reference;
 mod sdk_rust;
 mod soundness;
 mod tables;

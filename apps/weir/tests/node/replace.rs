@@ -32,7 +32,7 @@ fn counter(version: u32, faults: bool, state: &str) -> Vec<u8> {
     assemble(&text(&body), Some((manifest + state).as_bytes()))
 }
 
-const SESSION: &str = "[[session]]\nname = \"s\"\nmemory = \"16 MiB\"\ncpu = [{ period = \"20ms\", slice = \"2ms\" }]\n\
+const SESSION: &str = "[[session]]\nname = \"s\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"20ms\", slice = \"2ms\" }]\n\
     channel = [{ interface = \"b\", filter = \"udp\", queue = 1024 }]\n";
 
 fn load(testbed: &Testbed, module: &[u8]) {
