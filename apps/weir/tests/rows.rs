@@ -417,7 +417,7 @@ fn the_summary_document_fits_its_published_schema() {
     let more = ["--report", &report, "--summary", &summary, "-w", &at("all.pcapng"), "udp"];
     run(arguments.iter().chain(&more)).succeeds();
     let document: Value = serde_json::from_slice(&fs::read(&summary).unwrap()).unwrap();
-    assert_eq!(document["modules"][0]["first_faults"][0]["packet"], 10);
+    assert_eq!(document["modules"][0]["first_faults"][0]["packet"], 11);
     let path = crate::run::root().join("docs/reference/summary.schema.json");
     let schema: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_fits(&schema, &document, "document");

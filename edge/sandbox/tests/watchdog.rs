@@ -254,6 +254,6 @@ fn the_process_ends_if_a_call_cannot_be_interrupted() {
     let output = output.expect("the call was broken off each time");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(EXIT_STUCK.into()), "{text}");
-    assert!(text.contains("weir: m: in one of the packets 1128 to 1191, it has taken"), "{text}");
+    assert!(text.contains("weir: m: in one of the packets 1129 to 1192, it has taken"), "{text}");
     assert!(text.contains("a fault in weir: please report it"), "{text}");
 }

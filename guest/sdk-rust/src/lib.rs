@@ -166,6 +166,10 @@ pub mod limit {
     pub const TABLES: u32 = 8;
     /// Bytes of a named table.
     pub const TABLE_BYTES: u32 = 64 << 20;
+    /// Blocks of state of a module.
+    pub const STATES: u32 = 8;
+    /// Bytes of a block of state.
+    pub const STATE_BYTES: u32 = 16 << 20;
     /// Bytes of a named table that a module publishes.
     pub const PUBLISHED_BYTES: u32 = 1 << 20;
 }
