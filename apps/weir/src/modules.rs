@@ -5,7 +5,7 @@ use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
 use std::io::Write;
 use weir_admission::{
-    DeclaredTable, Manifest, ModuleKind, Name, Parallel, SEMANTICS, TableAccess, TickPeriod, manifest_of,
+    DeclaredTable, Manifest, ModuleKind, Parallel, SEMANTICS, TableAccess, TickPeriod, manifest_of,
 };
 use weir_units::Bytes;
 
@@ -93,7 +93,7 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
         let unit = if p.unit.is_empty() { String::new() } else { format!(", {}", p.unit) };
         let range = match (&p.min, &p.max) {
             (None, None) if p.values.is_empty() => String::new(),
-            (None, None) => format!(": {}", p.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
+            (None, None) => format!(": {}", p.values_as_text()),
             (Some(min), None) => format!(", from {min}"),
             (None, Some(max)) => format!(", up to {max}"),
             (Some(min), Some(max)) => format!(", {min} to {max}"),

@@ -221,6 +221,11 @@ pub enum ValueError {
 }
 
 impl ModuleParameter {
+    /// Returns the legal values of an enum as text; empty for other types.
+    pub fn values_as_text(&self) -> String {
+        self.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+    }
+
     /// Reads a value from the user's texts: one text, or the items of a list. Checks the value's type and limits.
     pub fn read(&self, given: &[&str]) -> Result<ParameterValue, ValueError> {
         if given.len() != 1 && !self.ty.is_list() {
@@ -277,7 +282,7 @@ impl ModuleParameter {
             ValueError::NotAmong {
                 parameter: self.name.clone(),
                 given: text.chars().take(80).collect(),
-                known: self.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", "),
+                known: self.values_as_text(),
             }
         })
     }

@@ -38,14 +38,17 @@ enum RawBytes {
 }
 
 impl DeclaredState {
-    /// Returns true if the blocks of both versions are the same, so that the newer one takes over the contents of the older one.
-    pub fn are_same(one: &[DeclaredState], other: &[DeclaredState]) -> bool {
-        let key = |state: &DeclaredState| (state.name.identifier(), state.version, state.bytes);
-        let (mut one, mut other): (Vec<_>, Vec<_>) =
-            (one.iter().map(key).collect(), other.iter().map(key).collect());
-        one.sort_unstable();
-        other.sort_unstable();
-        one == other
+    /// Returns for each block of the newer version of a module its index in the older version; `None` unless both declare the same
+    /// blocks, and at least one.
+    pub fn places(newer: &[DeclaredState], older: &[DeclaredState]) -> Option<Vec<usize>> {
+        let is_same = |one: &DeclaredState, other: &DeclaredState| {
+            (one.name.identifier(), one.version, one.bytes)
+                == (other.name.identifier(), other.version, other.bytes)
+        };
+        // Names are unique, so as many blocks as in the older version are all of its blocks.
+        let is_shared = !newer.is_empty() && newer.len() == older.len();
+        let place = |state| older.iter().position(|it| is_same(it, state));
+        newer.iter().map(place).collect::<Option<_>>().filter(|_| is_shared)
     }
 }
 
@@ -93,12 +96,18 @@ mod tests {
         let hosts = "[[state]]\nname = 'hosts'\nversion = 1\nbytes = 4096\n";
         let counts = "[[state]]\nname = 'counts'\nversion = 3\nbytes = '1 KiB'\nsummary = 'sums'\n";
         let both = parse(&format!("{hosts}{counts}")).unwrap();
-        let is_same = |other: &str| DeclaredState::are_same(&both, &parse(other).unwrap());
-        assert!(is_same(&format!("{counts}{hosts}")));
-        assert!(!is_same(hosts) && !is_same(""));
+        let places = |other: &str| DeclaredState::places(&both, &parse(other).unwrap());
+        assert_eq!(places(&format!("{counts}{hosts}")), Some(vec![1, 0]));
+        assert_eq!(places(&format!("{hosts}{counts}")), Some(vec![0, 1]));
+        let third = hosts.replace("hosts", "third");
+        assert_eq!(
+            (places(hosts), places(""), places(&format!("{hosts}{counts}{third}"))),
+            (None, None, None)
+        );
         for (from, to) in [("4096", "4097"), ("version = 1", "version = 2"), ("hosts", "host")] {
-            assert!(!is_same(&format!("{counts}{hosts}").replace(from, to)), "{to}");
+            assert_eq!(places(&format!("{counts}{hosts}").replace(from, to)), None, "{to}");
         }
+        assert_eq!(DeclaredState::places(&[], &[]), None);
     }
 
     #[test]

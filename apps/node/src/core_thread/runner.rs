@@ -555,7 +555,9 @@ impl Runner {
             }
             if has_stopped && let Some(entry) = ran_module.and_then(|module| vcpu.tasks.remove(&module)) {
                 vcpu.pools.close(entry.pool);
-                entry.deadline.map(|at| self.deadlines.remove(&(at, entry.task.number)));
+                if let Some(at) = entry.deadline {
+                    self.deadlines.remove(&(at, entry.task.number));
+                }
                 self.vcpu_of_module.remove(&entry.task.number);
                 stopped_task = Some(entry);
             }

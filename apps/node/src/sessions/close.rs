@@ -72,10 +72,7 @@ pub(crate) fn withdraw(
     for module in modules {
         let Some(withdrawn) = state.modules.remove(module) else { continue };
         let number = withdrawn.number;
-        state.notifier.remove(number);
-        // Pending calls of the module's services fail, so their callers no longer wait.
-        let services = withdrawn.endpoint.bus().close(&withdrawn.endpoint);
-        state.closed_services.merge(&services);
+        state.disconnect(&withdrawn);
         let core = state.vps.get(&withdrawn.spec.cpu).and_then(|vp| cores.get(vp.core));
         let core = core.map(|core| (core.number(), core.waker()));
         let counters =
@@ -127,6 +124,17 @@ pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_stopped: impl FnMut(Sto
 }
 
 impl StoppingModule {
+    /// A module, by name and number, whose task is sent to `stopped` after its stop.
+    pub(crate) fn of_version(
+        session: SessionId,
+        (module, number): (Name, u64),
+        core: Option<(u16, Waker)>,
+        stopped: Receiver<ModuleTask>,
+        outputs: Option<Sender<BatchOutput>>,
+    ) -> Self {
+        Self { session: session.name, id: session.id, module, number, core, stopped, outputs }
+    }
+
     /// Completes the stop of a module: sends the task's last output and closes the module's record files.
     fn finish(self, task: Option<ModuleTask>) -> StopResult {
         if task.is_some_and(|task| !task.finish(Instant::now() + STOP_MAX)) {

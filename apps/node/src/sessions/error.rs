@@ -414,6 +414,9 @@ pub enum NodeError {
         /// The time for which the node has waited.
         seconds: u64,
     },
+    /// No thread can watch the trial of a newer version.
+    #[error("no thread can watch the trial of the newer version, so nothing is replaced: {0}; try again")]
+    TrialThread(std::io::Error),
     /// A trial that is too long.
     #[error("a trial of {given} is too long: give at most {most}")]
     TrialTooLong {

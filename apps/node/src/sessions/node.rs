@@ -271,6 +271,13 @@ impl SessionState {
         (counters, waiting)
     }
 
+    /// Disconnects a module from events and services. Pending calls of its services fail, so their callers no longer wait.
+    pub(crate) fn disconnect(&mut self, module: &SessionModule) {
+        self.notifier.remove(module.number);
+        let services = module.endpoint.bus().close(&module.endpoint);
+        self.closed_services.merge(&services);
+    }
+
     /// Checks that the session can have one more module. Stopping modules count, because they keep their resources
     /// until they have stopped.
     pub(crate) fn check_module_count(&self, name: &Name) -> Result<(), SpecError> {

@@ -11,12 +11,13 @@ use crate::control::spec::ModuleSpec;
 use crate::core_thread::runner::ModuleTrial;
 use crate::core_thread::task::{BatchOutput, ModuleTask};
 use crate::sessions::change::queues_for_outputs;
-use crate::sessions::close::StopResult;
+use crate::sessions::close::{StopResult, StoppingModule};
 use crate::sessions::error::NodeError;
 use crate::sessions::install::PreparedModule;
 use crate::sessions::module_loader::StartedModule;
-use crate::sessions::node::{Node, SessionModule, Vp};
+use crate::sessions::node::{Node, SessionModule, SessionState, Vp};
 use crate::sessions::saved::ModuleOrigin;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_admission::{DeclaredState, Name};
@@ -73,14 +74,6 @@ pub(crate) struct SavedBefore {
     pub(crate) origin: Option<ModuleOrigin>,
 }
 
-/// Returns for each block of `newer` its index in `older`; `None` unless both declare the same blocks.
-fn places(newer: &[DeclaredState], older: &[DeclaredState]) -> Option<Vec<usize>> {
-    let is_shared = !newer.is_empty() && DeclaredState::are_same(newer, older);
-    let place =
-        |state: &DeclaredState| older.iter().position(|it| it.name.identifier() == state.name.identifier());
-    is_shared.then(|| newer.iter().map(place).collect()).flatten()
-}
-
 impl Node {
     /// Prepares a started module to replace the present module of its name, and tells the core of the present module to release
     /// it. The newer version gets the channel and the virtual CPU of the present one. The caller [waits](PreparedReplacement::wait)
@@ -98,11 +91,11 @@ impl Node {
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let present = state.modules.get(&prepared.name).ok_or_else(missing)?;
         (prepared.spec.channel, prepared.spec.cpu) = (present.spec.channel.clone(), present.spec.cpu.clone());
-        let places = places(&prepared.admitted.manifest().states, &present.states);
+        let places = DeclaredState::places(&prepared.admitted.manifest().states, &present.states);
         let present = present.number;
+        let session_id = SessionId { name: session.clone(), id: state.id };
         let (name, module, ready) = self.prepare_install(session, prepared, hash_and_signers, true)?;
         let (sender, released) = channel();
-        let session_id = self.session_id(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         if let Some(core) = self.cores.get(ready.vp().core) {
             core.submit(move |runner| runner.release_task(present, sender));
         }
@@ -112,84 +105,83 @@ impl Node {
     /// Gives the newer version the place of the older one, which waits for the end of the trial.
     ///
     /// # Errors
-    /// The session or the older version is gone, or the core does not take the newer version. Then the older one goes on.
+    /// The session or the older version is gone, or the core does not take the newer version. If the older version cannot go on, it is
+    /// returned, to be ended without the node's lock.
     pub(crate) fn switch_version(
         &mut self,
         replacement: PreparedReplacement,
         older: ModuleTask,
         trial: Nanos,
-    ) -> Result<(Name, OlderVersion), NodeError> {
-        let (name, number, session) =
-            (replacement.name.clone(), replacement.present, replacement.session.name.clone());
-        if !self.has_version(&replacement) {
-            replacement.ready.discard();
-            // Its session has closed it already.
-            older.finish_without_stop();
-            return Err(NodeError::Changed(session));
-        }
-        let PreparedReplacement { session: session_id, mut module, ready, places, .. } = replacement;
-        let (newer, vp, newer_outputs) = (module.number, ready.vp().clone(), ready.outputs().clone());
-        let Some(state) = self.sessions.get_mut(&session) else { return Err(NodeError::NoSession(session)) };
-        if let Some(before) = state.modules.remove(&name) {
-            state.notifier.remove(number);
-            let services = before.endpoint.bus().close(&before.endpoint);
-            state.closed_services.merge(&services);
-            module.saved_before =
-                Some(before.saved_before.clone().unwrap_or_else(|| SavedBefore {
-                    spec: before.spec.clone(),
-                    origin: before.origin.clone(),
-                }));
-            state.stopping.insert(number, before);
-        }
-        let Some(state) = self.sessions.get(&session) else { return Err(NodeError::NoSession(session)) };
-        self.announce(state, &module, &vp);
-        let task = ready.into_task();
-        if let Some(state) = self.sessions.get_mut(&session) {
-            state.stopped.forget(&name);
-            state.modules.insert(name.clone(), module);
-        }
-        // The packets of the queue wake the newer version from now on. It looks into the queue when it is added.
-        let routed = self.route_session(&session);
-        let until = Instant::now() + Duration::from_nanos(trial.0);
-        let (failed_sender, failed) = channel();
-        let trial = Some(ModuleTrial { until, failed: failed_sender }).filter(|_| trial.0 > 0);
-        let is_added = routed.and_then(|()| self.add_task_on_trial(&vp, task, trial));
-        let is_state_taken = places.is_some();
-        let outputs = self.writer.outputs();
-        let mut version = OlderVersion {
-            session: session_id,
-            name: name.clone(),
-            number,
-            newer,
-            task: Some(older),
-            vp,
-            is_state_taken,
-            failed,
-            until,
-            outputs,
+    ) -> Result<Box<OlderVersion>, (NodeError, Option<Box<OlderVersion>>)> {
+        let (sender, failed) = channel();
+        let mut version = self.older_version(&replacement, older);
+        (version.failed, version.until) = (failed, Instant::now() + Duration::from_nanos(trial.0));
+        let (session, name) = (version.session.name.clone(), version.name.clone());
+        let has_version = self.has_version(&replacement);
+        let PreparedReplacement { mut module, ready, .. } = replacement;
+        let Some(state) = self.sessions.get_mut(&session).filter(|_| has_version) else {
+            ready.discard();
+            return Err((NodeError::Changed(session), Some(version)));
         };
-        match is_added {
-            Ok(()) => Ok((name, version)),
-            Err(error) => {
-                crate::sessions::writer::close(&newer_outputs, newer);
-                // The older version is back, or gone with its session.
-                _ = self.return_to_older(&mut version);
-                self.remove_stopping(&session, newer);
-                Err(error)
-            }
+        if let Some(before) = state.take_version(version.number, &name) {
+            let saved = || SavedBefore { spec: before.spec.clone(), origin: before.origin.clone() };
+            module.saved_before = Some(before.saved_before.clone().unwrap_or_else(saved));
+            state.stopping.insert(version.number, before);
         }
+        state.stopped.forget(&name);
+        state.modules.insert(name, module);
+        let trial = Some(ModuleTrial { until: version.until, failed: sender }).filter(|_| trial.0 > 0);
+        let newer_outputs = ready.outputs().clone();
+        let Err(error) = self.run_version(&version, ready.into_task(), trial) else { return Ok(version) };
+        crate::sessions::writer::close(&newer_outputs, version.newer);
+        let returned = self.return_to_older(&mut version);
+        self.remove_stopping(&session, version.newer);
+        Err((error, returned.is_err().then_some(version)))
     }
 
-    /// Gives the older version its place again, after a step of the replacement has failed.
-    pub(crate) fn undo_replacement(&mut self, replacement: PreparedReplacement, older: ModuleTask) {
-        if !self.has_version(&replacement) {
-            older.finish_without_stop();
-        } else if let Err(error) = self.add_task_on_trial(replacement.ready.vp(), older, None) {
-            let (session, module) = (&replacement.session.name, &replacement.name);
-            let what = format_args!("session {session}, module {module}: it does not run any more: {error}");
-            crate::log::session(session).module(module).warn(&what);
-        }
+    /// Gives the older version its place again, after a step of the replacement has failed. If the older version is gone from its
+    /// session, it is returned, to be ended without the node's lock.
+    pub(crate) fn undo_replacement(
+        &mut self,
+        replacement: PreparedReplacement,
+        older: ModuleTask,
+    ) -> Option<Box<OlderVersion>> {
+        let mut version = self.older_version(&replacement, older);
+        let has_version = self.has_version(&replacement);
         replacement.ready.discard();
+        let module =
+            self.sessions.get(&version.session.name).and_then(|state| state.modules.get(&version.name));
+        let queue = module.filter(|_| has_version).map(|module| Arc::clone(&module.queue));
+        if let Some(queue) = queue
+            && let Some(mut task) = version.task.take()
+        {
+            task.set_queue(queue);
+            if let Err(error) = self.add_task_on_trial(&version.vp, task, None) {
+                let (session, module) = (&version.session.name, &version.name);
+                let what =
+                    format_args!("session {session}, module {module}: it does not run any more: {error}");
+                crate::log::session(session).module(module).warn(&what);
+            }
+            return None;
+        }
+        Some(version)
+    }
+
+    /// Returns the older version of a replacement, whose trial is over at once.
+    fn older_version(&self, replacement: &PreparedReplacement, task: ModuleTask) -> Box<OlderVersion> {
+        let (_, failed) = channel();
+        Box::new(OlderVersion {
+            session: replacement.session.clone(),
+            name: replacement.name.clone(),
+            number: replacement.present,
+            newer: replacement.module.number,
+            task: Some(task),
+            vp: replacement.ready.vp().clone(),
+            is_state_taken: replacement.places.is_some(),
+            failed,
+            until: Instant::now(),
+            outputs: self.writer.outputs(),
+        })
     }
 
     /// Returns true if the session still has the version that is to be replaced.
@@ -219,13 +211,7 @@ impl Node {
         let missing = || NodeError::NoModule { session: session.clone(), module: name.clone() };
         let state = self.sessions.get_mut(&session).filter(|state| state.id == id && !state.is_closing);
         let state = state.ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        if state.modules.get(&name).is_none_or(|module| module.number != version.newer) {
-            return Err(missing());
-        }
-        let failed = state.modules.remove(&name).ok_or_else(missing)?;
-        state.notifier.remove(version.newer);
-        let services = failed.endpoint.bus().close(&failed.endpoint);
-        state.closed_services.merge(&services);
+        let failed = state.take_version(version.newer, &name).ok_or_else(missing)?;
         state.stopping.insert(version.newer, failed);
         let older = state.stopping.get(&version.number).ok_or_else(missing)?;
         // The right to run the older version may have ended while it waited.
@@ -242,7 +228,7 @@ impl Node {
             state.outputs.iter().map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect();
         task.set_outputs(queues_for_outputs(&older.outputs, &queues));
         state.modules.insert(name.clone(), older);
-        let added = self.resume_older(&session, &name, &version.vp, task);
+        let added = self.run_version(version, task, None);
         if added.is_err()
             && let Some(state) = self.sessions.get_mut(&session)
             && let Some(older) = state.modules.remove(&name)
@@ -252,23 +238,26 @@ impl Node {
         added
     }
 
-    /// Puts the task of a module that is in its session again on its core.
-    fn resume_older(
+    /// Runs the version that is the session's module now. The packets of the queue wake it from then on.
+    fn run_version(
         &mut self,
-        session: &Name,
-        name: &Name,
-        vp: &Vp,
-        task: ModuleTask,
+        version: &OlderVersion,
+        mut task: ModuleTask,
+        trial: Option<ModuleTrial>,
     ) -> Result<(), NodeError> {
+        let session = &version.session.name;
         if let Some(state) = self.sessions.get(session)
-            && let Some(module) = state.modules.get(name)
+            && let Some(module) = state.modules.get(&version.name)
         {
-            self.announce(state, module, vp);
+            task.set_queue(Arc::clone(&module.queue));
+            self.announce(state, module, &version.vp);
         }
+        // Packets of the old routes are no loss: the task looks into the queue when it is added.
         self.route_session(session)?;
-        self.add_task_on_trial(vp, task, None)
+        self.add_task_on_trial(&version.vp, task, trial)
     }
 
+    /// Adds a task to a virtual CPU; with `trial`, it leaves the core again at its first fault.
     fn add_task_on_trial(
         &self,
         vp: &Vp,
@@ -279,6 +268,22 @@ impl Node {
         let (core, id) = (self.cores.get(vp.core).ok_or_else(full)?, vp.id);
         let is_added = core.execute(move |runner| runner.add_task_on_trial(id, task, trial).is_ok())?;
         if is_added { Ok(()) } else { Err(full()) }
+    }
+
+    /// Begins to stop the older version on its core. The caller [waits](crate::sessions::close::wait_for) without the node's lock.
+    pub(crate) fn stop_version(&self, version: OlderVersion) -> StoppingModule {
+        let OlderVersion { session, name, number, task, vp, outputs, .. } = version;
+        let (sender, stopped) = channel();
+        let core = self.cores.get(vp.core);
+        match (core, task) {
+            (Some(core), Some(task)) => {
+                core.submit(move |runner| runner.stop_returned_task(vp.id, task, sender));
+            }
+            (None, Some(task)) => _ = sender.send(task),
+            (_, None) => {}
+        }
+        let core = core.map(|core| (core.number(), core.waker()));
+        StoppingModule::of_version(session, (name, number), core, stopped, outputs)
     }
 
     /// Ends the trial of the newer version, which is saved in its own form from now on. Returns the task of the newer version if it
@@ -307,6 +312,16 @@ impl Node {
         {
             crate::sessions::usage::add_module(&mut state.closed_usage, &module);
         }
+    }
+}
+
+impl SessionState {
+    /// Takes the module of this name and number out of the session, and disconnects it from services and events.
+    fn take_version(&mut self, number: u64, name: &Name) -> Option<SessionModule> {
+        self.modules.get(name).filter(|module| module.number == number)?;
+        let module = self.modules.remove(name)?;
+        self.disconnect(&module);
+        Some(module)
     }
 }
 
@@ -343,7 +358,7 @@ impl PreparedReplacement {
 }
 
 impl OlderVersion {
-    /// Returns the session and the module's name.
+    /// Returns the session and the module's name in it.
     pub(crate) fn place(&self) -> (&SessionId, &Name) {
         (&self.session, &self.name)
     }
@@ -359,15 +374,10 @@ impl OlderVersion {
         }
     }
 
-    /// Ends the older version for good. If the newer one has its state, it has nothing left to do; otherwise its stop function is
-    /// called. The caller must not hold the node's lock.
+    /// Ends the older version without its stop function. The caller must not hold the node's lock.
     pub(crate) fn finish(self) -> StopResult {
-        let Self { session, name, number, task, is_state_taken, outputs, .. } = self;
-        match task {
-            Some(task) if is_state_taken => task.finish_without_stop(),
-            Some(task) => _ = task.finish(Instant::now() + RELEASE_MAX),
-            None => {}
-        }
+        let Self { session, name, number, task, outputs, .. } = self;
+        task.into_iter().for_each(ModuleTask::finish_without_stop);
         if let Some(outputs) = &outputs {
             crate::sessions::writer::close(outputs, number);
         }

@@ -10,6 +10,7 @@ use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
+use weir_units::Bytes;
 
 /// A module whose loop has no bound that is known beforehand: packets to port 7 never end, others end at once. It emits a
 /// row for each packet.
@@ -110,6 +111,54 @@ fn only_modules_of_named_signers_run_without_a_meter() {
     net.run(&researcher, &[&CREATE[..], &["node"]].concat());
     net.run_refused(&researcher, &load, "only in a process of its own");
     net.run(&researcher, &["load", "s", &module]);
+    assert!(net.testbed.stop().success());
+}
+
+#[test]
+fn a_version_does_not_return_after_its_right_has_ended() {
+    if !is_inside("unmetered::a_version_does_not_return_after_its_right_has_ended") || lacks_clang() {
+        return;
+    }
+    let mut net = Net::new();
+    let author = person(net.folder.path(), "author");
+    let key = author.identity.public();
+    let ceilings = Ceilings { memory: Some(Bytes(64 << 20)), ..modest_grant().ceilings };
+    let grant = Grant { unmetered: [key].into(), ceilings, ..modest_grant() };
+    let researcher = net.granted("researcher", grant);
+    let policy = move_root_into_policy(&net);
+    let older = file(&net, "older.wasm", &unbounded("mine"));
+    sign(&author, &older, &[]);
+    // The newer version needs no right, and traps at packets to port 7.
+    let traps = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (if (i32.eq (i32.load16_u offset=46 (local.get $d)) (i32.const 7)) (then (unreachable)))
+        (i32.const 0))"#;
+    let newer = assemble(&text(traps), Some(MANIFEST.replace("NAME", "mine").as_bytes()));
+    let newer = file(&net, "newer.wasm", &newer);
+    let create: Vec<_> = CREATE.iter().map(|word| if *word == "12 MiB" { "48 MiB" } else { word }).collect();
+    let name = |net: &Net| net.sessions()[0]["name"].as_str().unwrap().to_owned();
+    let replace_and_trap = |net: &mut Net, limit_at_the_fault: &str| {
+        set_limit(net, &policy, &format!("unmetered = [\"{key}\"]\n"));
+        net.run(&researcher, &[&create[..], &["own"]].concat());
+        net.run(&researcher, &["load", "s", &older, "--unmetered"]);
+        net.run(&researcher, &["load", "s", &newer, "--replace", "--trial", "1h"]);
+        assert_eq!(net.testbed.part(&name(net), "modules", "mine")["tier"], "proved");
+        set_limit(net, &policy, limit_at_the_fault);
+        net.testbed.send(&[udp(7, b"x")]);
+    };
+    let with_right = format!("unmetered = [\"{key}\"]\n");
+    replace_and_trap(&mut net, &with_right);
+    net.testbed.until("the older version is back", |testbed| {
+        testbed.snapshot()["sessions"][0]["modules"][0]["tier"] == "unmetered"
+    });
+    net.run(&researcher, &["session", "close", "s"]);
+    net.until_shares_are_free();
+    replace_and_trap(&mut net, "");
+    net.testbed.until("no version runs", |testbed| {
+        testbed.snapshot()["sessions"][0]["modules"].as_array().unwrap().is_empty()
+    });
+    net.testbed.until("the reason is logged", |testbed| {
+        testbed.log().contains("and the version before cannot run: the credential does not allow that")
+    });
     assert!(net.testbed.stop().success());
 }
 

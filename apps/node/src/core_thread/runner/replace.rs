@@ -17,14 +17,16 @@ pub(crate) struct ModuleTrial {
 }
 
 impl VcpuTask {
-    /// Returns the receiver of a task that leaves the core after its last call.
+    /// Returns the receiver of the task if it leaves the core after its last call. The task has left its queue then.
     pub(super) fn departure(&mut self) -> Option<Sender<ModuleTask>> {
-        if let Some(trial) = self.trial.take_if(|_| self.task.has_failed())
-            && Instant::now() < trial.until
-        {
-            return Some(trial.failed);
-        }
-        self.idle_receiver.take_if(|_| self.task.is_idle())
+        let failed =
+            self.trial.take_if(|_| self.task.has_failed()).filter(|trial| Instant::now() < trial.until);
+        let receiver = match failed {
+            Some(trial) => trial.failed,
+            None => self.idle_receiver.take_if(|_| self.task.is_idle())?,
+        };
+        self.task.leave_queue();
+        Some(receiver)
     }
 }
 
@@ -40,7 +42,8 @@ impl Runner {
         if !entry.task.is_idle() {
             entry.task.set_draining(true);
             entry.idle_receiver = Some(receiver);
-        } else if let Some(task) = self.remove_task(module) {
+        } else if let Some(mut task) = self.remove_task(module) {
+            task.leave_queue();
             _ = receiver.send(task);
         }
     }
@@ -65,6 +68,15 @@ impl Runner {
         }
     }
 
+    /// Stops a module whose task has left its core and its queue, as [`stop_task`](Self::stop_task) does.
+    pub(crate) fn stop_returned_task(&mut self, id: VcpuId, task: ModuleTask, receiver: Sender<ModuleTask>) {
+        let number = task.number;
+        match self.add_task(id, task) {
+            Ok(()) => self.stop_task(number, receiver),
+            Err(task) => _ = receiver.send(*task),
+        }
+    }
+
     /// Adds a task to a virtual CPU. With `trial`, the task leaves the core again at its first fault.
     ///
     /// # Errors
@@ -76,7 +88,6 @@ impl Runner {
         trial: Option<ModuleTrial>,
     ) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
-        task.set_draining(false);
         task.set_on_trial(trial.is_some());
         self.add_task(id, task)?;
         if let Some(entry) = self.vcpus.get_mut(&id).and_then(|vcpu| vcpu.tasks.get_mut(&number)) {

@@ -2,12 +2,26 @@
 
 use super::ModuleTask;
 use std::io;
+use std::sync::Arc;
 use weir_datapath::driver::Sandbox as _;
+use weir_datapath::queue::PacketQueue;
 
 impl ModuleTask {
     /// Sets whether the module takes no more packets from its queue. Packets in hand are not affected.
     pub(crate) fn set_draining(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
+    }
+
+    /// Ends the work with packets, and leaves the queue to the other version: this task gets a queue of its own, which stays empty.
+    pub(crate) fn leave_queue(&mut self) {
+        self.abort();
+        self.queue = Arc::new(PacketQueue::new(1, 1));
+    }
+
+    /// Takes packets from this queue from now on.
+    pub(crate) fn set_queue(&mut self, queue: Arc<PacketQueue>) {
+        self.queue = queue;
+        self.is_draining = false;
     }
 
     /// Sets whether the module is on trial.
@@ -42,9 +56,8 @@ impl ModuleTask {
         self.driver.instance.set_state(sorted.collect())
     }
 
-    /// Ends the task without a stop call of the module. Its last output is sent.
+    /// Ends a task that has left its queue, without a stop call of the module. Its last output is sent, which can take a second.
     pub(crate) fn finish_without_stop(mut self) {
-        self.abort();
         self.send_output(weir_units::Nanos(0));
         self.send_rest();
     }

@@ -292,7 +292,7 @@ impl Daemon {
             self.reverify_owner(node, session)
         };
         // The present version leaves its core without the node's lock.
-        let mut older = None;
+        let (mut older, mut ended) = (None, None);
         let prepared = match placement {
             Placement::Replacing(_) => prepared.and_then(|(hash_and_signers, prepared)| {
                 let mut node = self.node.lock();
@@ -319,12 +319,17 @@ impl Daemon {
                 (PreparedLoad::Replacement(replacement), placement) => {
                     let (replacement, present) = *replacement;
                     if let Err(error) = allowed {
-                        node.undo_replacement(replacement, present);
+                        ended = node.undo_replacement(replacement, present);
                         return Err(error);
                     }
                     let trial = if let Placement::Replacing(trial) = placement { trial } else { Nanos(0) };
-                    let (name, version) = node.switch_version(replacement, present, trial)?;
-                    older = Some(Box::new(version));
+                    let version =
+                        node.switch_version(replacement, present, trial).map_err(|(error, version)| {
+                            ended = version;
+                            error
+                        })?;
+                    let name = version.place().1.clone();
+                    older = Some(version);
                     name
                 }
             };
@@ -339,10 +344,7 @@ impl Daemon {
             );
             Ok(name)
         });
-        let Some(session_id) = node.session_id(session) else {
-            return loaded.map(|name| LoadOutcome { name, older: older.map(|version| (version, None)) });
-        };
-        let event = match &loaded {
+        let event = node.session_id(session).and_then(|session_id| match &loaded {
             Ok(name) => node.tier(session, name).map(|tier| LedgerEvent::ModuleLoaded {
                 session: session_id,
                 module: name.clone(),
@@ -359,8 +361,9 @@ impl Daemon {
                     reason: LedgerText::new(&error.to_string()),
                 })
             }
-        };
+        });
         drop(node);
+        ended.into_iter().for_each(|version| self.drop_version(*version));
         // A loaded module always gets an entry. Entries of refusals are limited, as a client can cause any number of them.
         let is_recorded = || {
             loaded.is_ok() || self.decisions.with(|decisions| decisions.lists_outcome(owner.as_ref(), false))
@@ -376,17 +379,12 @@ impl Daemon {
         }
         let name = loaded?;
         let admitted = admitted.filter(|_| is_file);
-        let file = admitted.map(|admitted| bundle.unwrap_or_else(|| admitted.bytes().to_vec()));
-        let older = match older {
-            // A version on trial is saved when it has passed.
-            Some(version) => Some((version, file.map(|file| (file_hash, file)))),
-            None => {
-                if let Some(file) = file {
-                    self.save_module(session, file_hash, &file);
-                }
-                None
-            }
-        };
+        let file = admitted.as_ref().map(|admitted| bundle.as_deref().unwrap_or(admitted.bytes()));
+        // A version on trial is saved when it has passed.
+        let older = older.map(|version| (version, file.map(|file| (file_hash, file.to_vec()))));
+        if let Some(file) = file.filter(|_| older.is_none()) {
+            self.save_module(session, file_hash, file);
+        }
         self.save(session);
         Ok(LoadOutcome { name, older })
     }

@@ -11,6 +11,7 @@ use crate::sessions::error::NodeError;
 use crate::sessions::replace::{OlderVersion, PreparedReplacement, TrialEnd};
 use crate::sessions::shares::PermittedBy;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use weir_admission::Name;
 use weir_ledger::{Digest, LedgerEvent, UnloadReason};
 use weir_trust::grant::ModuleHash;
@@ -40,36 +41,23 @@ impl Daemon {
         if trial > TRIAL_MAX {
             return Err(NodeError::TrialTooLong { given: trial, most: TRIAL_MAX });
         }
+        // The thread that watches the trial is there before anything changes, because a trial that nothing watches has no end.
+        let (sender, receiver) = channel::<(Box<OlderVersion>, Option<SavedFile>)>();
+        let (daemon, thread) = (Arc::clone(self), std::thread::Builder::new().name("weir-trial".to_owned()));
+        let watch = move || receiver.into_iter().for_each(|(older, file)| daemon.watch_trial(*older, file));
+        thread.spawn(watch).map_err(NodeError::TrialThread)?;
         let placement = Placement::Replacing(trial);
         let LoadOutcome { name, older } =
             self.load_into(session, placement, permitted, module, (file, signatures), budget)?;
-        let Some((older, file)) = older else { return Ok(String::new()) };
-        let state = if older.is_state_taken {
-            "with the state of the version before"
-        } else {
-            "from an empty state, as both versions do not declare the same state"
+        let state = match &older {
+            Some((older, _)) if older.is_state_taken => "with the state of the version before",
+            _ => "from an empty state, as both versions do not declare the same state",
         };
-        let note = format!(
+        // The thread waits for this, so the receiver is there.
+        _ = older.map(|older| sender.send(older));
+        Ok(format!(
             "module {name} runs in session {session}, {state}; the version before returns at a fault within {trial}"
-        );
-        let (daemon, watched) = (Arc::clone(self), Arc::new(std::sync::Mutex::new(Some((older, file)))));
-        let in_thread = Arc::clone(&watched);
-        let thread = std::thread::Builder::new().name("weir-trial".to_owned());
-        let taken = |watched: &std::sync::Mutex<Option<_>>| watched.lock().ok().and_then(|mut it| it.take());
-        let spawned = thread.spawn(move || {
-            if let Some((older, file)) = taken(&in_thread) {
-                daemon.watch_trial(*older, file);
-            }
-        });
-        if let Err(error) = spawned
-            && let Some((older, file)) = taken(&watched)
-        {
-            log::session(session).module(&name).warn(&format_args!(
-                "session {session}, module {name}: no thread can watch its trial, which ends now: {error}"
-            ));
-            self.end_trial(*older, file);
-        }
-        Ok(note)
+        ))
     }
 
     /// Prepares a started module to replace the present one, and waits until the present one has left its core. Returns its task.
@@ -85,10 +73,15 @@ impl Daemon {
             Err(error) => (error, None),
         };
         let mut node = self.node.lock();
-        match present.or_else(|| node.cancel_release(&replacement)) {
+        let ended = match present.or_else(|| node.cancel_release(&replacement)) {
             Some(present) => node.undo_replacement(replacement, present),
-            None => replacement.discard(),
-        }
+            None => {
+                replacement.discard();
+                None
+            }
+        };
+        drop(node);
+        ended.into_iter().for_each(|version| self.drop_version(*version));
         Err(error)
     }
 
@@ -164,9 +157,16 @@ impl Daemon {
         self.save_now(&session.name);
     }
 
-    /// Ends an older version for good.
-    fn drop_version(&self, older: OlderVersion) {
-        let stop = older.finish();
-        _ = self.node.lock().end_unload(stop);
+    /// Ends an older version for good. If the newer one has its state, the older one has nothing left to do; otherwise its stop
+    /// function is called.
+    pub(super) fn drop_version(&self, older: OlderVersion) {
+        if older.is_state_taken {
+            let stop = older.finish();
+            _ = self.node.lock().end_unload(stop);
+        } else {
+            let stopping = self.node.lock().stop_version(older);
+            // The ledger has had its entry since the switch.
+            _ = self.wait_for_unload(None, vec![stopping], UnloadReason::Replaced);
+        }
     }
 }

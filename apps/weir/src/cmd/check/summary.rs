@@ -7,8 +7,8 @@ use super::table::{describe_step, step_location};
 use crate::modules::describe_access;
 use std::io::{self, Write};
 use weir_admission::{
-    Comparison, Excess, ModuleParameter, ModuleRefusal, Name, ParameterType, ParameterValue, TickPeriod,
-    Tier, escaped,
+    Comparison, Excess, ModuleParameter, ModuleRefusal, ParameterType, ParameterValue, TickPeriod, Tier,
+    escaped,
 };
 use weir_units::{Bytes, Escape as _};
 
@@ -76,9 +76,7 @@ fn describe_open_parameter(parameter: &ModuleParameter) -> String {
         (Some(min), None) => format!(", from {min}"),
         (None, Some(max)) => format!(", up to {max}"),
         (None, None) => match parameter.ty {
-            ParameterType::Enum => {
-                format!(": {}", parameter.values.iter().map(Name::as_str).collect::<Vec<_>>().join(", "))
-            }
+            ParameterType::Enum => format!(": {}", parameter.values_as_text()),
             ParameterType::String
             | ParameterType::U64List
             | ParameterType::StringList

@@ -268,8 +268,10 @@ impl SandboxRequest {
     }
 }
 
-/// The length limit of the answer to [`SandboxRequest::ReadState`], in bytes.
-pub(crate) const STATE_ANSWER_MAX: usize = 4 + limit::STATES as usize * (4 + limit::STATE_BYTES as usize);
+/// Returns the length of the answer to [`SandboxRequest::ReadState`] for blocks of these sizes, in bytes.
+pub(crate) fn blocks_len(sizes: &[usize]) -> usize {
+    4 + sizes.iter().map(|size| 4 + size).sum::<usize>()
+}
 
 fn put_blocks(writer: &mut WireWriter, blocks: &[Vec<u8>]) {
     writer.number32(u32::try_from(blocks.len()).unwrap_or(u32::MAX));

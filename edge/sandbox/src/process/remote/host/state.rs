@@ -1,6 +1,6 @@
 //! The blocks of state of a module in a sandbox process.
 
-use super::super::wire::{STATE_ANSWER_MAX, SandboxRequest, read_blocks};
+use super::super::wire::{REPORT_BYTES_MAX, SandboxRequest, blocks_len, read_blocks};
 use super::{CONTROL_TIMEOUT, EndReason, RemoteInstance};
 use std::io;
 use std::time::Instant;
@@ -13,7 +13,7 @@ impl RemoteInstance {
     /// The module has ended, or a call is suspended.
     pub fn state(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let sizes: Vec<usize> = self.admitted.info().states.iter().map(ExactSizeIterator::len).collect();
-        self.exchange(&SandboxRequest::ReadState, |answer| {
+        self.exchange(&SandboxRequest::ReadState, blocks_len(&sizes), |answer| {
             read_blocks(answer, &sizes).map_err(EndReason::from)
         })
     }
@@ -28,12 +28,14 @@ impl RemoteInstance {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // The content of the report is ignored, because setting the state has no results.
-        self.exchange(&SandboxRequest::SetState(blocks), |_| Ok(()))
+        self.exchange(&SandboxRequest::SetState(blocks), REPORT_BYTES_MAX, |_| Ok(()))
     }
 
+    /// Sends a request, and reads the answer, which has at most `answer_max` bytes.
     fn exchange<R>(
         &mut self,
         request: &SandboxRequest,
+        answer_max: usize,
         read: impl FnOnce(&[u8]) -> Result<R, EndReason>,
     ) -> io::Result<R> {
         if self.has_ended || self.is_suspended {
@@ -43,7 +45,7 @@ impl RemoteInstance {
         // The process reads the request only while it runs.
         self.process.resume();
         let sent = self.process.send(&request.write(), CONTROL_TIMEOUT);
-        let answer = self.receive_up_to(STATE_ANSWER_MAX, sent, CONTROL_TIMEOUT);
+        let answer = self.receive_up_to(answer_max, sent, CONTROL_TIMEOUT);
         let read = answer.and_then(|answer| read(&answer)).and_then(|read| {
             self.account_time(begin)?;
             Ok(read)

@@ -314,3 +314,29 @@ fn any_bytes_are_read_or_refused() {
         assert!(SandboxRequest::read(&request[..end]).is_err(), "{end}");
     }
 }
+
+#[test]
+fn blocks_of_state_are_read_in_their_declared_sizes_alone() {
+    let (blocks, sizes) = (vec![vec![7, 8, 9], vec![1; 300]], [3, 300]);
+    let answer = write_blocks(&blocks);
+    assert_eq!((read_blocks(&answer, &sizes), answer.len()), (Ok(blocks.clone()), blocks_len(&sizes)));
+    for other in [vec![3], vec![300, 3], vec![3, 299], vec![3, 301], vec![3, 300, 0], Vec::new()] {
+        assert_eq!(read_blocks(&answer, &other), Err(InvalidMessage), "{other:?}");
+    }
+    for len in 0..answer.len() {
+        assert_eq!(read_blocks(&answer[..len], &sizes), Err(InvalidMessage), "{len} bytes");
+    }
+    assert_eq!(read_blocks(&[&answer[..], &[0]].concat(), &sizes), Err(InvalidMessage));
+    // Counts and lengths that no memory could hold.
+    for at in [0, 4, 11] {
+        let mut forged = answer.clone();
+        forged[at..at + 4].fill(0xff);
+        assert_eq!(read_blocks(&forged, &sizes), Err(InvalidMessage), "byte {at}");
+    }
+    let SandboxRequest::SetState(sent) =
+        SandboxRequest::read(&SandboxRequest::SetState(blocks.clone()).write()).unwrap()
+    else {
+        panic!("another request")
+    };
+    assert_eq!(sent, blocks);
+}
