@@ -13,6 +13,7 @@ fn text(command: &mut Command) -> String {
 #[test]
 fn tshark_shows_what_the_modules_of_a_session_see_and_counts_lost_packets() {
     if Command::new("tshark").arg("--version").output().is_err() {
+        println!("SKIPPED: tshark is not installed");
         return;
     }
     if !is_inside("extcap::tshark_shows_what_the_modules_of_a_session_see_and_counts_lost_packets") {
