@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
+    ("edge/http", &[]),
     ("edge/os", &["core/units"]),
     (
         "edge/sandbox",

@@ -8,7 +8,7 @@ mod rate_limiter;
 mod records;
 mod remote;
 
-use crate::log::info;
+use crate::log::{info, warn};
 use crate::server::daemon::{Daemon, DaemonError, Signal};
 use crate::server::metrics;
 use crate::server::single_value_cache::SingleValueCache;
@@ -16,7 +16,7 @@ use connection::RequestServer;
 use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const CLIENT_THREAD: &str = "weir-client";
 
 /// Returns true if a thread of this name serves one client only, so that the node can go on without it.
 pub(crate) fn is_client_thread(thread: Option<&str>) -> bool {
-    thread.is_some_and(|name| name == CLIENT_THREAD || name == metrics::CONNECTION)
+    thread.is_some_and(|name| name == CLIENT_THREAD || name == metrics::THREAD)
 }
 
 /// Starts a thread that forwards signals of the process to the daemon.
@@ -80,7 +80,8 @@ pub(crate) struct RequestThreads {
     /// The listening socket for remote connections, as a type that the standard library can shut down; `None` without remote
     /// access.
     remote_shutdown: Option<TcpStream>,
-    metrics: Option<SocketAddr>,
+    /// Stops the server for metrics; `None` without metrics.
+    metrics: Option<weir_http::Stopper>,
     is_stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -94,13 +95,11 @@ impl RequestThreads {
         let is_stopping = Arc::new(AtomicBool::new(false));
         // All sockets are bound before a thread starts, so that an error leaves nothing running.
         let metrics = daemon.metrics();
-        let metrics_listener = metrics.map(|address| {
+        let metrics_server = metrics.map(|address| {
             let failed = |source| DaemonError::Metrics { address, source };
-            TcpListener::bind(address)
-                .and_then(|listener| Ok((listener.local_addr()?, listener)))
-                .map_err(failed)
+            TcpListener::bind(address).and_then(metrics::prepare).map_err(failed)
         });
-        let metrics_listener = metrics_listener.transpose()?;
+        let metrics_server = metrics_server.transpose()?;
         let mut remote = None;
         if let (Some(address), Some(key)) = (daemon.remote(), key) {
             let failed = |source| DaemonError::Remote { address, source };
@@ -135,12 +134,16 @@ impl RequestThreads {
             service.spawn("weir-remote", move || remote::accept(listener, &server))?;
             service.remote_shutdown = Some(shutdown_handle);
         }
-        if let Some((address, listener)) = metrics_listener {
-            let (daemon, is_stopping) = (Arc::clone(daemon), Arc::clone(&service.is_stopping));
+        if let Some((server, stopper)) = metrics_server {
+            let daemon = Arc::clone(daemon);
             let cache = SingleValueCache::new(METRICS_AGE_MAX);
             let snapshot = move || cache.get(|| daemon.snapshot()).as_ref().clone();
-            service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &is_stopping))?;
-            service.metrics = Some(address);
+            service.spawn("weir-metrics", move || {
+                if let Err(error) = metrics::serve(server, snapshot) {
+                    warn(&format_args!("metrics are not served: {error}"));
+                }
+            })?;
+            service.metrics = Some(stopper);
         }
         Ok(service)
     }
@@ -161,8 +164,8 @@ impl Drop for RequestThreads {
         if let Some(remote_shutdown) = &self.remote_shutdown {
             _ = remote_shutdown.shutdown(Shutdown::Both);
         }
-        if let Some(address) = self.metrics {
-            metrics::wake(address);
+        if let Some(metrics) = &self.metrics {
+            metrics.stop();
         }
         for thread in self.threads.drain(..) {
             _ = thread.join();

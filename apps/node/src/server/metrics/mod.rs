@@ -7,7 +7,7 @@
 
 mod server;
 
-pub use server::{CONNECTION, serve, wake};
+pub use server::{THREAD, prepare, serve};
 
 use crate::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, ProcessStatus,
