@@ -3,6 +3,8 @@
 //! The protocol is that of [`crate::control::protocol`]. [`encode`] and [`decode`] are pure functions; [`Client`] connects
 //! them to a stream. [`Upload`] sends a long file in parts, and [`RecordsFetch`] fetches one.
 
+pub mod followed;
+pub mod rates;
 mod reconnect;
 mod records;
 mod upload;

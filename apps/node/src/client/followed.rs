@@ -1,10 +1,11 @@
 //! The followed modules as the node describes them, and the messages that arrive about their records.
 
+use crate::client::{Client, ClientError, reply_kind};
+use crate::control::protocol::{FollowedModule, FollowedStream, Reply};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use weir_admission::{DeclaredStream, Manifest, ManifestError, Name, NameError};
-use weir_node::client::{Client, ClientError, reply_kind};
-use weir_node::control::protocol::{FollowedModule, FollowedStream, Reply};
 use weir_trust::grant::{ModuleHash, NodeName};
 use weir_units::{Escape as _, bytes_of_hex};
 
@@ -53,6 +54,9 @@ pub enum FollowedError {
         "the node sent a row of {0} that does not fit the module's manifest; the records until then are kept"
     )]
     Row(String),
+    /// The thread that receives records cannot be started.
+    #[error("there is no thread to receive records: {0}")]
+    Thread(io::Error),
 }
 
 /// A followed module.
@@ -169,8 +173,8 @@ pub enum FollowEvent {
 /// message is an end or an error.
 ///
 /// # Errors
-/// The thread cannot be started.
-pub fn receive(mut client: Client) -> Result<Receiver<Result<FollowEvent, ClientError>>, super::FollowError> {
+/// The thread cannot be started, or the connection has failed.
+pub fn receive(mut client: Client) -> Result<Receiver<Result<FollowEvent, ClientError>>, FollowedError> {
     client.remove_reply_timeout()?;
     client.limit_replies(REPLY_BYTES_MAX);
     let (sender, events) = sync_channel(EVENTS_MAX);
@@ -186,7 +190,7 @@ pub fn receive(mut client: Client) -> Result<Receiver<Result<FollowEvent, Client
     std::thread::Builder::new()
         .name("weir-follow".to_owned())
         .spawn(receive)
-        .map_err(super::FollowError::Thread)?;
+        .map_err(FollowedError::Thread)?;
     Ok(events)
 }
 

@@ -1,12 +1,13 @@
-//! Rates that `weir top` shows, computed from two snapshots of a node. This file does no I/O.
+//! Rates that a client shows, computed from two snapshots of a node. This file does no I/O.
 
-use weir_node::control::protocol::{
+use crate::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, SessionStatus,
     Snapshot, ViewStatus, VirtualCpuStatus,
 };
+use serde::Serialize;
 
 /// The rates of all parts of a snapshot, in the order of the snapshot.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SnapshotRates {
     /// The rates of the cores.
     pub cores: Vec<CoreRates>,
@@ -21,7 +22,7 @@ pub struct SnapshotRates {
 }
 
 /// Shares of a core's time, from 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CoreRates {
     /// Share spent in modules and in work for modules.
     pub busy: Rate,
@@ -32,7 +33,7 @@ pub struct CoreRates {
 }
 
 /// Rates of an interface, per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct InterfaceRates {
     /// Packets received.
     pub packets: Rate,
@@ -45,7 +46,7 @@ pub struct InterfaceRates {
 }
 
 /// Rates of a session.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SessionRates {
     /// Processor time charged to the session, as a share of a core. Includes the time of receiving packets and
     /// compiling modules.
@@ -69,7 +70,7 @@ pub struct SessionRates {
 }
 
 /// Rates of a virtual CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessorRates {
     /// Share of the core that the virtual CPU used, from 0 to 1.
     pub used: Rate,
@@ -80,7 +81,7 @@ pub struct ProcessorRates {
 }
 
 /// Rates of a channel, per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ChannelRates {
     /// Packets received.
     pub packets: Rate,
@@ -91,7 +92,7 @@ pub struct ChannelRates {
 }
 
 /// Rates of a link or an output channel, per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OutputRates {
     /// Packets sent.
     pub packets: Rate,
@@ -102,7 +103,7 @@ pub struct OutputRates {
 }
 
 /// Rates of a module.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleRates {
     /// Packets per second.
     pub packets: Rate,
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     fn first() -> Snapshot {
-        serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap()
+        serde_json::from_str(include_str!("../../tests/snapshot.json")).unwrap()
     }
 
     /// A snapshot two seconds later.

@@ -73,7 +73,10 @@ mod tests {
             (b"GET /metrics HTTP/1.1\r\nHost: [::1]:9137\r\n\r\n", "HTTP/1.1 200 OK"),
             (b"GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n", "HTTP/1.1 403 Forbidden"),
             (b"GET /metrics HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", "HTTP/1.1 403 Forbidden"),
-            (b"GET http://rebound.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+            (
+                b"GET http://rebound.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "HTTP/1.1 400 Bad Request",
+            ),
             (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
             (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
             (b"GET /metrics/../x HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),

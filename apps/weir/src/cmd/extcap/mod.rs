@@ -10,7 +10,6 @@ mod session;
 mod source_name;
 
 use crate::Failure;
-use crate::cmd::node::followed::FollowedError;
 use crate::cmd::node::{FollowError, NodeCommandError};
 use args::{ExtcapArgs, SourceSettings};
 use capture::Shown;
@@ -23,6 +22,7 @@ use weir_admission::{Name, NameError};
 use weir_datapath::source::FetchError;
 use weir_netio::{CaptureFilter, CaptureFilterError, LiveError, OpenError, WriteError, interface_names};
 use weir_node::client::ClientError;
+use weir_node::client::followed::FollowedError;
 use weir_units::Escape as _;
 use weir_wire::view::ViewError;
 use weir_wire::{LinkType, UnknownLinkType};

@@ -7,7 +7,6 @@
 use super::ExtcapError;
 use super::args::SourceSettings;
 use super::pipe::{PipeEnd, ShownPacket, SourceLosses, WiresharkPipe};
-use crate::cmd::node::followed::{self, FollowEvent, Followed};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, FieldValue, Name, StreamField};
 use weir_datapath::clock::wall_clock;
 use weir_netio::{CaptureFilter, InterfaceTexts};
+use weir_node::client::followed::{self, FollowEvent, Followed};
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::protocol::{ControlRequest, Reply, Snapshot};
 use weir_node::control::spec::ModuleSpec;

@@ -18,7 +18,7 @@ mod table;
 mod top;
 
 pub use config::check as check_config;
-pub use follow::{FollowError, follow, follow_request, followed};
+pub use follow::{FollowError, follow, follow_request};
 pub use ledger::ledger;
 pub use link::link;
 pub use load::{load, unload};

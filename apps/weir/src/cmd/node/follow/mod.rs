@@ -2,7 +2,6 @@
 //!
 //! The node is not trusted: its modules are parsed as every manifest, and each row is checked against the manifest.
 
-pub mod followed;
 mod results;
 
 use super::NodeCommandError;
@@ -13,13 +12,13 @@ use crate::output::out_folder::OutFolderError;
 use crate::output::report_file::ReportFileError;
 use crate::output::rows::{RowOutput, StreamArgError, has_reader};
 use crate::output::signals::Signals;
-use followed::{FollowEvent, Followed, FollowedError};
 use results::FollowResults;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use weir_admission::{Name, NameError};
+use weir_node::client::followed::{self, FollowEvent, Followed, FollowedError};
 use weir_node::client::{Client, ClientError};
 use weir_node::control::protocol::ControlRequest;
 use weir_records::RecordsError;
@@ -63,9 +62,6 @@ pub enum FollowError {
     /// Signals cannot be caught.
     #[error("signals cannot be caught: {0}")]
     Signals(io::Error),
-    /// The thread that receives records cannot be started.
-    #[error("there is no thread to receive records: {0}")]
-    Thread(io::Error),
     /// Standard output cannot be written.
     #[error("standard output: {0}")]
     Print(io::Error),
@@ -103,7 +99,7 @@ pub fn follow(args: &FollowArgs) -> Result<(), Failure> {
     let mut results = FollowResults::open(args, &followed)?;
     let mut signals = Signals::default();
     signals.catch().map_err(FollowError::Signals)?;
-    let events = followed::receive(client)?;
+    let events = followed::receive(client).map_err(FollowError::from)?;
     let ended = run(args, &signals, &followed, &events, (&mut rows, &mut results));
     let printed = rows.finish().map_err(FollowError::Print);
     let is_complete = ended.as_ref().err().is_none_or(FollowError::is_end_by_node);

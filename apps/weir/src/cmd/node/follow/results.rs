@@ -1,7 +1,6 @@
 //! The files and the report of followed records, with the numbers of missed ones.
 
 use super::FollowError;
-use super::followed::{Followed, ModuleInSession};
 use crate::cmd::node::args::FollowArgs;
 use crate::output::exports::{ExportOutputs, ExportsError};
 use crate::output::out_folder::OutFolder;
@@ -11,6 +10,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 use weir_admission::Name;
 use weir_datapath::clock::wall_clock;
+use weir_node::client::followed::{Followed, ModuleInSession};
 use weir_node::control::protocol::FollowedStream;
 use weir_records::{Durability, FLUSH, StreamRows};
 use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};

@@ -1,9 +1,9 @@
 //! Text layout for a terminal: columns, bars and short numbers. The other files of `weir top` build their lines with
 //! these functions.
 
-use super::rates::Rate;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use weir_node::client::rates::Rate;
 use weir_units::escaped;
 
 /// A column of a section of the screen.

@@ -2,7 +2,6 @@
 
 mod grid;
 mod outputs;
-mod rates;
 mod screen;
 mod state;
 mod views;

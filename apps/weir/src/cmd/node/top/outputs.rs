@@ -1,10 +1,10 @@
 //! Links and output channels on the screen of `weir top`.
 
 use super::grid::{self, bar, count, from_width, number, plain, short, word};
-use super::rates::SessionRates;
 use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, highlight_above, losses_by_cause};
 use super::state::ScreenState;
 use ratatui::text::Line;
+use weir_node::client::rates::SessionRates;
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
 /// Returns the titles and a line for each link; empty without links.

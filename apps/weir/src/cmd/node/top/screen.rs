@@ -2,13 +2,13 @@
 
 use super::grid::{self, Cell, bar, bytes, count, cut, from_width, number, percent, plain, short, word};
 use super::outputs;
-use super::rates::{Rate, SessionRates};
 use super::state::{ScreenState, Sort};
 use super::views;
 use crate::cmd::node::{findings, show};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use weir_abi::finding::Severity;
+use weir_node::client::rates::{Rate, SessionRates};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 use weir_units::{Bytes, Nanos};
 

@@ -1,6 +1,6 @@
 //! The state of the screen of `weir top`. Snapshots and keys change the state; this file does no I/O.
 
-use super::rates::{Rate, SessionRates, SnapshotRates};
+use weir_node::client::rates::{Rate, SessionRates, SnapshotRates};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
 /// The sort order of sessions.
