@@ -8,6 +8,7 @@ pub mod rates;
 mod reconnect;
 mod records;
 mod upload;
+pub mod watch;
 
 pub use records::{
     LISTED_FILES_MAX, ListedRecords, RecordsFetch, RecordsFetchError, RecordsFetched, RecordsList,

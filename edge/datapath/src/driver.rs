@@ -260,19 +260,7 @@ impl<S: Sandbox> BatchDriver<S> {
 
     fn queue_calls(&mut self, block: &Block, batch: usize, mask: u64) {
         let Self { clock, sweep_clock, calls, .. } = self;
-        clock.calls_for(block, batch, mask, |call| calls.push_back(call));
-        // Streams are searched after a batch, when its packets have shown which streams are in use.
-        let (latest, end) = {
-            let batch = block.batch(batch);
-            (batch.latest, batch.first + batch.count)
-        };
-        if sweep_clock.is_due(latest)
-            && let Some((now, periods)) = sweep_clock.advance_to(latest.0)
-        {
-            let before = u32::try_from(end).unwrap_or(u32::MAX);
-            calls.push_back(Call::Sweep { now: Timestamp(now), periods, before });
-        }
-        sweep_clock.advance(latest);
+        calls_for(block, batch, mask, [clock, sweep_clock], |call| calls.push_back(call));
         (self.dropped, self.skipped) = (0, 0);
         // An aborted call can have left unserved packets of an earlier batch.
         self.instance.take_unserved();
@@ -417,6 +405,44 @@ fn mask_below(i: usize) -> u64 {
     1u64.checked_shl(u32::try_from(i).unwrap_or(u32::MAX)).map_or(u64::MAX, |bit| bit - 1)
 }
 
+/// Emits the calls for the packets of a batch that are in the mask, split where a tick of the module, or a search for
+/// streams that have timed out, falls between packets. Both depend on packet times alone, and not on the division of packets
+/// into batches, which depends on the source's pace.
+fn calls_for(
+    block: &Block,
+    batch: usize,
+    mask: u64,
+    [tick_clock, sweep_clock]: [&mut PacketClock; 2],
+    mut emit: impl FnMut(Call),
+) {
+    let batch = block.batch(batch);
+    let mask = mask & batch.mask;
+    let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
+    let call = |mask| Call::Batch(BatchInput { descriptors: batch.guest_address, mask, first: number(0) });
+    let mut from = 0;
+    if tick_clock.is_due(batch.latest) || sweep_clock.is_due(batch.latest) {
+        let packets = block.descriptors().iter().skip(batch.first).take(batch.count);
+        for (i, descriptor) in packets.enumerate() {
+            let sweep = sweep_clock.advance_to(descriptor.ts_ns);
+            let tick = tick_clock.advance_to(descriptor.ts_ns);
+            if sweep.is_none() && tick.is_none() {
+                continue;
+            }
+            emit(call(mask & mask_below(i) & !mask_below(from)));
+            from = i;
+            if let Some((now, periods)) = sweep {
+                emit(Call::Sweep { now: Timestamp(now), periods, before: number(i) });
+            }
+            if let Some((now, periods)) = tick {
+                emit(Call::Tick { now: Timestamp(now), periods, before: number(i) });
+            }
+        }
+    }
+    emit(call(mask & !mask_below(from)));
+    tick_clock.advance(batch.latest);
+    sweep_clock.advance(batch.latest);
+}
+
 /// Packet time: the latest time stamp so far, and the time of the next tick.
 ///
 /// Ticks fall on multiples of the period by the wall clock. When the wall clock is set back, the next multiple can be
@@ -449,27 +475,6 @@ impl PacketClock {
 
     fn advance(&mut self, latest: Timestamp) {
         self.now = self.now.max(latest.0);
-    }
-
-    /// Emits the calls for the packets of a batch that are in the mask, split where a tick falls between packets.
-    fn calls_for(&mut self, block: &Block, batch: usize, mask: u64, mut emit: impl FnMut(Call)) {
-        let batch = block.batch(batch);
-        let mask = mask & batch.mask;
-        let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
-        let call =
-            |mask| Call::Batch(BatchInput { descriptors: batch.guest_address, mask, first: number(0) });
-        let mut from = 0;
-        if self.is_due(batch.latest) {
-            let packets = block.descriptors().iter().skip(batch.first).take(batch.count);
-            for (i, descriptor) in packets.enumerate() {
-                let Some((now, periods)) = self.advance_to(descriptor.ts_ns) else { continue };
-                emit(call(mask & mask_below(i) & !mask_below(from)));
-                emit(Call::Tick { now: Timestamp(now), periods, before: number(i) });
-                from = i;
-            }
-        }
-        emit(call(mask & !mask_below(from)));
-        self.advance(batch.latest);
     }
 
     /// Advances to a packet of time `ts`. Returns the time of the tick that comes before the packet, and the number of

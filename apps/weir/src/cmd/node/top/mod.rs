@@ -13,17 +13,16 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use ratatui::{DefaultTerminal, Frame};
 use state::{KeyPress, ScreenState};
 use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_node::client::{Client, ClientError, NodeLocation};
+use weir_node::client::{Client, NodeLocation, watch};
 use weir_node::control::protocol::{ControlRequest, Snapshot};
 use weir_units::Nanos;
 
 /// The interval at which the node sends snapshots.
 const SNAPSHOT_INTERVAL: Nanos = Nanos::SECOND;
-/// The delay before the program connects to a node again.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The maximum time for which a key or a snapshot waits to be handled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The width of plain text, in columns: there is no terminal whose width could be used.
@@ -71,28 +70,17 @@ type WatchMessage = Result<Box<Snapshot>, String>;
 
 /// Receives snapshots from the node, and reconnects after errors, until the receiver is dropped.
 fn watch(node: &NodeLocation, sender: &SyncSender<WatchMessage>) {
-    loop {
-        let Err(error) = watch_connection(node, sender) else { return };
-        if sender.send(Err(format!("trying again: {error}"))).is_err() {
-            return;
-        }
-        std::thread::sleep(RETRY_DELAY);
-    }
-}
-
-/// Receives snapshots over one connection until the receiver is dropped.
-fn watch_connection(node: &NodeLocation, sender: &SyncSender<WatchMessage>) -> Result<(), ClientError> {
-    let mut client = Client::connect_to(node)?;
-    client.send(ControlRequest::Watch { every: SNAPSHOT_INTERVAL }, &[])?;
-    loop {
-        let snapshot = snapshot(client.receive()?)?;
-        match sender.try_send(Ok(snapshot)) {
-            // If the screen has not taken the earlier snapshot yet, the new snapshot is dropped, because another
-            // follows.
-            Ok(()) | Err(TrySendError::Full(_)) => {}
-            Err(TrySendError::Disconnected(_)) => return Ok(()),
-        }
-    }
+    watch::watch(node, SNAPSHOT_INTERVAL, |received| match received {
+        // If the screen has not taken the earlier snapshot yet, the new snapshot is dropped, because another follows.
+        Ok(snapshot) => match sender.try_send(Ok(snapshot)) {
+            Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
+            Err(TrySendError::Disconnected(_)) => ControlFlow::Break(()),
+        },
+        Err(error) => match sender.send(Err(format!("trying again: {error}"))) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        },
+    });
 }
 
 /// Draws the screen and handles messages and keys, until the user quits.

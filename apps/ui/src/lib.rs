@@ -1,0 +1,205 @@
+//! The web page of a node (docs/UI.md).
+//!
+//! The server runs on the user's machine, as the user, and listens at a loopback port. It talks to the node as any other
+//! client: over the node's local socket, or over an association with the user's key and credential. So a node needs no HTTP
+//! port, and the page shows exactly what the user may see.
+//!
+//! [`access`] has the one-time tokens of addresses, [`route`] reads requests, [`server`] checks and answers them.
+//! [`watch`] and [`history`] keep the node's state of the last hour. The page itself is in web/.
+
+pub mod access;
+pub mod assets;
+pub mod history;
+mod ledger;
+pub mod modules;
+pub mod route;
+mod rows;
+mod runs;
+pub mod server;
+mod socket;
+mod watch;
+
+pub use socket::{SocketPathError, request_address, socket_path};
+
+use access::AccessList;
+use modules::PageModule;
+use runs::Runs;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use watch::NodeState;
+use weir_http::{Limits, Server, Stopper};
+use weir_node::client::{NodeLocation, watch as node_watch};
+use weir_units::Nanos;
+
+/// The interval of the node's state.
+const INTERVAL: Nanos = Nanos::SECOND;
+/// The limits of clients. A page has a few connections open: the state, rows and a run.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head_bytes: 16 << 10,
+    head_time: Duration::from_secs(30),
+    connection_time: None,
+};
+
+/// The parts of a page's server.
+#[derive(Debug)]
+pub struct UiOptions {
+    /// The node, with the user's key and credential.
+    pub node: NodeLocation,
+    /// Text that names the node, for people.
+    pub node_text: String,
+    /// Options by which commands of weir reach the node.
+    pub node_options: Vec<OsString>,
+    /// The loopback port; 0 for any free port.
+    pub port: u16,
+    /// True if the page must not change anything.
+    pub is_read_only: bool,
+    /// The program `weir`.
+    pub program: PathBuf,
+    /// The modules for runs.
+    pub modules: Vec<PageModule>,
+}
+
+/// The state of a page's server.
+#[derive(Debug)]
+pub struct Ui {
+    node: Arc<NodeLocation>,
+    node_text: String,
+    /// Host and port of the server, as a browser states them.
+    host: String,
+    is_read_only: bool,
+    modules: Vec<PageModule>,
+    access: AccessList,
+    state: NodeState,
+    runs: Runs,
+}
+
+/// The node, the user and the modules, as the page reads them.
+#[derive(Debug, Serialize)]
+struct Description<'a> {
+    /// Name of the node; its address before the node has answered.
+    node: String,
+    address: &'a str,
+    weir: &'static str,
+    who: String,
+    may_manage: bool,
+    modules: &'a [PageModule],
+}
+
+impl Ui {
+    /// Creates the state of a server that listens at `host`.
+    pub fn new(options: UiOptions, host: String) -> Self {
+        let UiOptions { node, node_text, node_options, port: _, is_read_only, program, modules } = options;
+        let runs = Runs::new(program, node_options, modules.clone());
+        Self {
+            node: Arc::new(node),
+            node_text,
+            host,
+            is_read_only,
+            modules,
+            access: AccessList::default(),
+            state: NodeState::default(),
+            runs,
+        }
+    }
+
+    /// Returns a new address of the page, which opens one browser.
+    pub fn address(&self) -> String {
+        format!("http://{}/#{}", self.host, self.access.issue_token(Instant::now()))
+    }
+
+    fn description(&self) -> Description<'_> {
+        let who = match &*self.node {
+            NodeLocation::Local(_) => "the operator on this machine".to_owned(),
+            NodeLocation::Remote { identity, credential, .. } if credential.is_empty() => {
+                format!("operator {}", identity.public())
+            }
+            NodeLocation::Remote { identity, .. } => format!("holder {}", identity.public()),
+        };
+        Description {
+            node: self.state.node_name().unwrap_or_else(|| self.node_text.clone()),
+            address: &self.node_text,
+            weir: env!("CARGO_PKG_VERSION"),
+            who,
+            may_manage: !self.is_read_only,
+            modules: &self.modules,
+        }
+    }
+}
+
+/// A page's server, which runs until this value is dropped or the process ends.
+#[derive(Debug)]
+pub struct RunningUi {
+    ui: Arc<Ui>,
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+    _socket: Option<weir_os::socket::SocketFile>,
+}
+
+impl RunningUi {
+    /// Starts the server. With a socket path, other commands of the user get new addresses there.
+    ///
+    /// # Errors
+    /// The port or the socket is taken, or the system has no threads or descriptors left.
+    pub fn start(options: UiOptions, socket: Option<&std::path::Path>) -> Result<Self, UiError> {
+        let port = options.port;
+        let port_error = |source| UiError::Port { port, source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(port_error)?;
+        let address = listener.local_addr().map_err(port_error)?;
+        let ui = Arc::new(Ui::new(options, address.to_string()));
+        let socket = socket.map(|path| socket::serve(path, &ui)).transpose()?;
+        let (server, stopper) = Server::new(listener, LIMITS, "weir-ui-http")?;
+        let watched = Arc::clone(&ui);
+        std::thread::Builder::new().name("weir-ui-watch".to_owned()).spawn(move || {
+            node_watch::watch(&watched.node, INTERVAL, |received| {
+                watched.state.handle(received.as_ref().map(Clone::clone), Instant::now());
+                ControlFlow::Continue(())
+            });
+        })?;
+        let handler = Arc::clone(&ui);
+        let thread = std::thread::Builder::new()
+            .name("weir-ui".to_owned())
+            .spawn(move || server.run(&Arc::new(move |request| server::answer(&handler, request))))?;
+        Ok(Self { ui, stopper, thread: Some(thread), _socket: socket })
+    }
+
+    /// Returns a new address of the page, which opens one browser.
+    pub fn address(&self) -> String {
+        self.ui.address()
+    }
+}
+
+impl Drop for RunningUi {
+    fn drop(&mut self) {
+        self.ui.runs.remove_all();
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// Errors of a page's server.
+#[derive(Debug, thiserror::Error)]
+pub enum UiError {
+    /// The port cannot be used.
+    #[error("port {port} of 127.0.0.1: {source}; choose another one with --port, or 0 for any")]
+    Port {
+        /// The port.
+        port: u16,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The socket for further addresses cannot be used.
+    #[error(transparent)]
+    Socket(#[from] weir_os::socket::SocketError),
+    /// The system's error.
+    #[error("the page cannot be served: {0}")]
+    System(#[from] io::Error),
+}
