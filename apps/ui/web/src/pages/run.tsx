@@ -1,0 +1,72 @@
+import { useSignal } from "@preact/signals";
+import type { RunRequest } from "../api";
+import { faultOf } from "../model/parameters";
+import { plural, shown } from "../model/text";
+import { bytes } from "../model/units";
+import { Modules } from "../parts/run-modules";
+import { Progress } from "../parts/run-progress";
+import { Foreign, Title } from "../parts/text";
+import { run, startRun } from "../run";
+import { snapshot, state } from "../store";
+import { Source, type RunSource } from "../parts/run-source";
+import { chosen, values } from "../parts/run-modules";
+
+/** Runs modules over a capture, or over an interface for a while, on the machine of `weir ui`. */
+export function RunPage() {
+  const source = useSignal<RunSource>({ kind: "file", file: null });
+  const tried = useSignal(false);
+  if (run.value !== null) return <><Title>Run</Title><Progress /></>;
+  const modules = state.value?.modules ?? [];
+  const picked = modules.filter((module) => chosen.value.has(module.name));
+  const faults = faultsOf(source.value, picked.length, picked.flatMap((module) =>
+    module.parameters.flatMap((parameter) => {
+      const fault = faultOf(parameter, values.value[`${module.name} ${parameter.name}`] ?? "");
+      return fault === null ? [] : [`${shown(module.name)}, ${shown(parameter.name)}: ${fault}`];
+    })));
+  const start = () => {
+    tried.value = true;
+    if (faults.length > 0) return;
+    const request: RunRequest = {
+      source: source.value.kind === "file" && source.value.file ? { upload: { name: source.value.file.name, bytes: source.value.file.size } }
+        : { interface: source.value.kind === "interface" ? source.value.name : "", seconds: source.value.kind === "interface" ? Number(source.value.seconds) : 0 },
+      modules: picked.map((module) => ({
+        module: module.name,
+        set: Object.fromEntries(module.parameters.map((parameter) => [parameter.name, (values.value[`${module.name} ${parameter.name}`] ?? "").trim()]).filter(([, value]) => value !== "")),
+      })),
+    };
+    tried.value = false;
+    void startRun(request, source.value.kind === "file" ? source.value.file : null);
+  };
+  return (
+    <>
+      <Title>Run</Title>
+      <form noValidate onSubmit={(event) => {
+        event.preventDefault();
+        start();
+      }}>
+        <Source source={source} interfaces={(snapshot.value?.interfaces ?? []).map((it) => it.name)} />
+        <Modules modules={modules} />
+        <section class="go" aria-label="Start">
+          <p class="soft">The modules run in weir's sandbox on this machine, as the user of weir ui. The copy of the capture is deleted when the report is closed.</p>
+          <div class="buttons"><button type="submit" class="primary">Run {picked.length > 0 ? plural(picked.length, "module") : ""}</button></div>
+          {tried.value && faults.length > 0 && <ul class="faults" role="alert">{faults.slice(0, 12).map((fault) => <li>▲ <Foreign text={fault} max={200} /></li>)}</ul>}
+        </section>
+      </form>
+    </>
+  );
+}
+
+function faultsOf(source: RunSource, modules: number, parameters: string[]): string[] {
+  const faults: string[] = [];
+  const most = state.value?.run_bytes_max ?? null;
+  if (source.kind === "file") {
+    if (source.file === null) faults.push("Choose a capture.");
+    else if (source.file.size === 0) faults.push("The file is empty.");
+    else if (most !== null && source.file.size > most) faults.push(`The file has ${bytes(source.file.size)}; weir ui takes at most ${bytes(most)}.`);
+  } else {
+    if (source.name === "") faults.push("Choose an interface.");
+    if (!/^\d{1,5}$/.test(source.seconds) || Number(source.seconds) < 1 || Number(source.seconds) > 3600) faults.push("Give a time from 1 to 3600 seconds.");
+  }
+  if (modules === 0) faults.push("Choose at least one module.");
+  return [...faults, ...parameters];
+}

@@ -1,0 +1,62 @@
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { cut, shortKey, shown } from "../model/text";
+
+/** Text of another party: escaped, and cut with a button that shows all of it. */
+export function Foreign({ text, max = 80 }: { text: unknown; max?: number }) {
+  const [isWhole, setWhole] = useState(false);
+  const whole = shown(text);
+  if (whole.length <= max) return <span class="foreign">{whole}</span>;
+  return (
+    <span class="foreign">
+      {isWhole ? whole : cut(whole, max)}{" "}
+      <button type="button" class="inline" aria-expanded={isWhole} onClick={() => setWhole(!isWhole)}>
+        {isWhole ? "less" : "all"}
+      </button>
+    </span>
+  );
+}
+
+/** A key or identifier: shortened, with its whole text on demand. */
+export function Key({ text }: { text: string }) {
+  const [isWhole, setWhole] = useState(false);
+  const whole = shown(text);
+  const short = shortKey(whole);
+  if (short === whole) return <code class="key">{whole}</code>;
+  return (
+    <button type="button" class="key" aria-expanded={isWhole} title={isWhole ? "Shorten" : "Show the whole key"} onClick={() => setWhole(!isWhole)}>
+      <code>{isWhole ? whole : short}</code>
+    </button>
+  );
+}
+
+/** A message about an error, which is announced. */
+export function Problem({ text, children }: { text: string; children?: ComponentChildren }) {
+  return <div class="problem" role="alert"><p><span class="sign" aria-hidden="true">▲</span> <Foreign text={text} max={600} /></p>{children}</div>;
+}
+
+/** A neutral message, announced without interruption. */
+export function Note({ children }: { children: ComponentChildren }) {
+  return <div class="noted" role="status">{children}</div>;
+}
+
+/** A button that copies a text; the text itself can be selected too. */
+export function Copy({ text, label }: { text: string; label: string }) {
+  const [state, setState] = useState<"" | "copied" | "failed">("");
+  const copy = () => {
+    navigator.clipboard.writeText(text).then(() => setState("copied"), () => setState("failed"));
+    setTimeout(() => setState(""), 2_500);
+  };
+  const word = state === "copied" ? "Copied" : state === "failed" ? "Select it" : "Copy";
+  return <button type="button" class="small" aria-label={state === "" ? label : `${word}: ${label}`} onClick={copy}>{word}</button>;
+}
+
+/** The heading of a page, which gets the focus when the page opens. */
+export function Title({ children, side }: { children: ComponentChildren; side?: ComponentChildren }) {
+  return <div class="title"><h1 tabIndex={-1}>{children}</h1>{side && <div class="side">{side}</div>}</div>;
+}
+
+/** The word that marks a state, with a sign, so that the colour is not the only difference. */
+export function State({ text, isGood }: { text: string; isGood: boolean }) {
+  return <span class={isGood ? "state good" : "state bad"}><span aria-hidden="true">{isGood ? "●" : "▲"}</span> <Foreign text={text} max={60} /></span>;
+}
