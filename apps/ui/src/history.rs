@@ -35,7 +35,9 @@ impl Samples {
         }
         if self.at_ms.len() > SAMPLES_MAX {
             self.at_ms.pop_front();
-            self.columns.values_mut().for_each(|column| drop(column.pop_front()));
+            for column in self.columns.values_mut() {
+                column.pop_front();
+            }
         }
         // A column of a part that has gone an hour ago.
         self.columns

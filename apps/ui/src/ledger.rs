@@ -7,6 +7,7 @@ use weir_ledger::{
 };
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
+use weir_records::{TableColumn, TableFileError};
 use weir_units::Timestamp;
 
 /// The most decisions that the page shows: the latest ones.
@@ -160,15 +161,48 @@ pub fn usage(node: &NodeLocation, range: LedgerRange) -> Result<LedgerTable, Cli
     Ok(summary.table())
 }
 
+/// Returns a table as the bytes of a Parquet file, with exact numbers.
+///
+/// # Errors
+/// A number has too many digits.
+pub fn parquet(table: &LedgerTable) -> Result<Vec<u8>, TableFileError> {
+    let columns = table.columns().iter().enumerate().map(|(index, column)| {
+        let cells = || table.rows().iter().map(move |row| row.get(index).unwrap_or(&LedgerCell::None));
+        let decimals = cells().find_map(|cell| match cell {
+            LedgerCell::Decimal { decimals, .. } => Some(*decimals),
+            _ => None,
+        });
+        let is_count = cells().all(|cell| matches!(cell, LedgerCell::Count(_) | LedgerCell::None));
+        let values = if let Some(decimals) = decimals {
+            let scaled = |cell: &LedgerCell| match cell {
+                LedgerCell::Decimal { scaled, .. } => i128::try_from(*scaled).ok(),
+                _ => None,
+            };
+            TableColumn::Decimal { decimals, scaled: cells().map(scaled).collect() }
+        } else if is_count {
+            let count = |cell: &LedgerCell| match cell {
+                LedgerCell::Count(count) => Some(*count),
+                _ => None,
+            };
+            TableColumn::Count(cells().map(count).collect())
+        } else {
+            let text = |cell: &LedgerCell| Some(cell.to_string()).filter(|text| !text.is_empty());
+            TableColumn::Text(cells().map(text).collect())
+        };
+        (column.key, values)
+    });
+    weir_records::table_file(columns.collect())
+}
+
 /// A table in the form that the page reads.
 #[derive(Debug, Serialize)]
 pub struct TableAnswer {
-    columns: Vec<TableColumn>,
+    columns: Vec<ColumnAnswer>,
     rows: Vec<Vec<serde_json::Value>>,
 }
 
 #[derive(Debug, Serialize)]
-struct TableColumn {
+struct ColumnAnswer {
     key: &'static str,
     title: &'static str,
     unit: &'static str,
@@ -177,7 +211,8 @@ struct TableColumn {
 impl From<&LedgerTable> for TableAnswer {
     fn from(table: &LedgerTable) -> Self {
         let columns = table.columns().iter();
-        let columns = columns.map(|it| TableColumn { key: it.key, title: it.title, unit: it.unit }).collect();
+        let columns =
+            columns.map(|it| ColumnAnswer { key: it.key, title: it.title, unit: it.unit }).collect();
         let cell = |cell: &LedgerCell| match cell {
             LedgerCell::None => serde_json::Value::Null,
             LedgerCell::Text(text) => text.as_str().into(),

@@ -19,7 +19,7 @@ pub mod server;
 mod socket;
 mod watch;
 
-pub use socket::{SocketPathError, request_address, socket_path};
+pub use socket::{ServedPage, SocketFolderError, request_addresses, socket_folder};
 
 use access::AccessList;
 use modules::PageModule;
@@ -29,7 +29,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watch::NodeState;
@@ -143,22 +143,22 @@ pub struct RunningUi {
 }
 
 impl RunningUi {
-    /// Starts the server. With a socket path, other commands of the user get new addresses there.
+    /// Starts the server. With a folder for sockets, other commands of the user get new addresses there.
     ///
     /// # Errors
     /// The port or the socket is taken, or the system has no threads or descriptors left.
-    pub fn start(options: UiOptions, socket: Option<&std::path::Path>) -> Result<Self, UiError> {
+    pub fn start(options: UiOptions, socket_folder: Option<&Path>) -> Result<Self, UiError> {
         let port = options.port;
         let port_error = |source| UiError::Port { port, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(port_error)?;
         let address = listener.local_addr().map_err(port_error)?;
         let ui = Arc::new(Ui::new(options, address.to_string()));
-        let socket = socket.map(|path| socket::serve(path, &ui)).transpose()?;
+        let socket = socket_folder.map(|folder| socket::serve(folder, address.port(), &ui)).transpose()?;
         let (server, stopper) = Server::new(listener, LIMITS, "weir-ui-http")?;
         let watched = Arc::clone(&ui);
         std::thread::Builder::new().name("weir-ui-watch".to_owned()).spawn(move || {
             node_watch::watch(&watched.node, INTERVAL, |received| {
-                watched.state.handle(received.as_ref().map(Clone::clone), Instant::now());
+                watched.state.handle(received, Instant::now());
                 ControlFlow::Continue(())
             });
         })?;

@@ -219,8 +219,8 @@ impl Runs {
     /// There is no such run, it has its packets already, or the system refuses.
     pub fn run_capture(&self, number: u64, capture: &mut impl Read) -> Result<(), RunError> {
         let run = self.find(number)?;
-        let is_upload = matches!(run.spec.source, RunSource::Upload { .. });
-        if !is_upload || run.is_started.swap(true, Relaxed) {
+        let RunSource::Upload { name, .. } = &run.spec.source else { return Err(RunError::HasCapture) };
+        if run.is_started.swap(true, Relaxed) {
             return Err(RunError::HasCapture);
         }
         let mut arguments: Vec<OsString> = ["run", "-q", "--json", "-r", "-"].map(OsString::from).into();
@@ -253,7 +253,7 @@ impl Runs {
         if let Err(error) = copied {
             process.kill();
             process.wait().ok();
-            run.set(RunState::Failed(format!("the capture did not arrive: {error}")));
+            run.set(RunState::Failed(format!("{} did not arrive: {error}", weir_units::escaped(name))));
             return Ok(());
         }
         run.set(match process.wait() {

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 use weir_http::header::{self, HeaderName, HeaderValue};
 use weir_http::{Request, Response, Sink, StatusCode};
 use weir_node::client::{Client, ClientError};
-use weir_node::control::protocol::{ControlRequest, Explain, Reply};
+use weir_node::control::protocol::{ControlRequest, Explain, Explanation, Reply};
 use weir_units::Timestamp;
 
 /// The longest body of a request that is no capture, in bytes.
@@ -61,6 +61,9 @@ pub enum RequestError {
     /// A run cannot be started or found.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The ledger's table cannot be written as a file.
+    #[error(transparent)]
+    Table(#[from] weir_records::TableFileError),
     /// The system's error.
     #[error(transparent)]
     System(#[from] std::io::Error),
@@ -77,7 +80,7 @@ impl RequestError {
                 StatusCode::BAD_REQUEST
             }
             Self::Node(_) => StatusCode::BAD_GATEWAY,
-            Self::System(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::System(_) | Self::Table(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
@@ -261,7 +264,8 @@ fn check(ui: &Ui, request: ControlRequest) -> Result<Response, RequestError> {
     client.send(ControlRequest::Explain(Box::new(explain)), &[])?;
     let refused = match client.receive() {
         Ok(Reply::Explained(explanation)) => {
-            explanation.invalid.or_else(|| explanation.verdict.and_then(|verdict| verdict.refused))
+            let Explanation { invalid, verdict, .. } = *explanation;
+            invalid.or_else(|| verdict.and_then(|verdict| verdict.refused))
         }
         Ok(other) => {
             return Err(ClientError::UnexpectedReply(weir_node::client::reply_kind(&other)).into());

@@ -6,6 +6,7 @@ use crate::cmd::policy;
 use crate::cmd::schema::SchemaArgs;
 use crate::cmd::test::args::TestArgs;
 use crate::cmd::trust::args as trust;
+use crate::cmd::ui::UiArgs;
 use crate::output::rotation::RotationLimit;
 use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -86,6 +87,8 @@ pub enum Command {
     Ledger(args::LedgerArgs),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
     Top(args::TopArgs),
+    /// Serve a web page of a node to your own browser
+    Ui(Box<UiArgs>),
     /// Show packets in Wireshark and tshark: a capture, an interface or a session, in a view
     Extcap(Box<ExtcapArgs>),
     /// Make a key pair, or show a public key

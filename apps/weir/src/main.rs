@@ -66,6 +66,8 @@ enum Failure {
     #[error("{}: the manual pages cannot be written: {source}", dir.escaped())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
+    Ui(#[from] cmd::ui::UiCommandError),
+    #[error(transparent)]
     Confine(#[from] weir_os::ConfineError),
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
@@ -178,6 +180,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             cmd::node::top(&args)?;
         }
+        Command::Ui(args) => cmd::ui::ui(&mut out, &args)?,
         Command::New { path, lang } => {
             let lang = match lang {
                 cli::LanguageArg::C => weir_author::ModuleLanguage::C,

@@ -115,7 +115,7 @@ impl Server {
                 let (handler, mut ended) = (Arc::clone(handler), ended.clone());
                 tokio::spawn(async move {
                     // An error means that the client has closed the connection, or has sent no valid request.
-                    let connection = connection(stream, limits, handler);
+                    let connection = connection(stream, limits, handler, false);
                     tokio::select! {
                         () = connection => {}
                         _ = ended.wait_for(|stopped| *stopped) => {}
@@ -128,18 +128,20 @@ impl Server {
     }
 }
 
-/// Serves one connection until its end, or until its time is over.
+/// Serves one connection until its end, or until its time is over. With `half_close`, a client that has closed its side still
+/// gets answers. Without it, a streamed response ends when the client goes away.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     limits: Limits,
     handler: Arc<impl Handler>,
+    half_close: bool,
 ) {
     let service = service_fn(move |request| answer(request, Arc::clone(&handler)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes)
-        .half_close(true)
+        .half_close(half_close)
         .serve_connection(TokioIo::new(stream), service);
     match limits.connection_time {
         Some(time) => drop(tokio::time::timeout(time, connection).await),
@@ -195,7 +197,7 @@ pub fn answer_to_bytes(bytes: &[u8], limits: Limits, handler: &Arc<impl Handler>
             let _ = client.shutdown().await;
             let _ = client.read_to_end(&mut answer).await;
         };
-        tokio::join!(exchange, connection(server, limits, Arc::clone(handler)));
+        tokio::join!(exchange, connection(server, limits, Arc::clone(handler), true));
         answer
     })
 }

@@ -25,11 +25,13 @@ mod log;
 mod recovery;
 mod schema;
 mod summary;
+mod table;
 
 pub use error::RecordsError;
 pub use folder::next_number;
 pub use recovery::{Recovered, recover};
 pub use summary::FileSummary;
+pub use table::{TableColumn, TableFileError, table_file};
 
 use file::StreamFile;
 use std::path::{Path, PathBuf};

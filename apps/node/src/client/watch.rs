@@ -35,8 +35,11 @@ fn watch_connection(
     client.send(ControlRequest::Watch { every }, &[])?;
     loop {
         match client.receive()? {
-            Reply::Snapshot(snapshot) if handle(Ok(snapshot)).is_break() => return Ok(()),
-            Reply::Snapshot(_) => {}
+            Reply::Snapshot(snapshot) => {
+                if handle(Ok(snapshot)).is_break() {
+                    return Ok(());
+                }
+            }
             other => return Err(ClientError::UnexpectedReply(reply_kind(&other))),
         }
     }

@@ -11,3 +11,4 @@ pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod test;
 pub(crate) mod trust;
+pub(crate) mod ui;

@@ -55,6 +55,7 @@ mod streams;
 mod tables;
 mod taps;
 mod testbed;
+mod ui;
 mod unloading;
 mod unmetered;
 mod upload;

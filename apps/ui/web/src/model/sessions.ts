@@ -29,7 +29,7 @@ export interface Cell {
 /** An amount that was received, beside the amount that was promised. */
 export interface Measure extends Cell {
   promised: string;
-  /** Shares of the bar's length, from 0 to 1. */
+  /** Shares of the bar's length, from 0 to 1; a mark of -1 is outside of the bar. */
   fill: number;
   mark: number;
 }
@@ -38,15 +38,19 @@ export interface Measure extends Cell {
  * Returns an amount beside a promise. The bar's length stands for the larger one, so a session beyond its promise has a
  * full bar with the mark inside it.
  */
-export function measure(received: number | null, promised: number, format: (amount: number | null) => string): Measure {
+export function measure(
+  received: number | null,
+  promised: number,
+  format: (amount: number | null) => string,
+): Measure {
   const value = received ?? 0;
   const length = Math.max(value, promised);
   return {
     value,
     text: format(received),
-    promised: promised > 0 ? format(promised) : "",
+    promised: promised > 0 ? format(promised).replace(".0 %", " %") : "",
     fill: length > 0 ? rounded(value / length) : 0,
-    mark: promised > 0 && length > 0 ? rounded(promised / length) : 0,
+    mark: promised > 0 && length > 0 ? rounded(promised / length) : -1,
   };
 }
 

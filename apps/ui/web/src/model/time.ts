@@ -16,6 +16,14 @@ export function dateTime(ms: number): string {
   return Number.isFinite(ms) && Math.abs(ms) < 8.64e15 ? DATE_TIME.format(ms).replace(", ", " ") : "–";
 }
 
+const ISO = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
+
+/** Returns a time of a row, as RFC 3339 has it, in the browser's zone with all of its digits; other texts unchanged. */
+export function localTime(text: unknown): unknown {
+  const match = typeof text === "string" ? ISO.exec(text) : null;
+  return match === null ? text : `${dateTime(Date.parse(match[0]))}${match[1] ?? ""}`;
+}
+
 /** Returns the name of the browser's zone with its present distance from UTC: `Europe/Berlin (UTC+1)`. */
 export function zone(now = new Date()): string {
   const name = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";

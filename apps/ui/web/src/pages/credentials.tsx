@@ -84,7 +84,7 @@ function Ceilings({ used }: { used: Used[] }) {
         <li>
           <span class="what"><Foreign text={it.resource} max={40} /></span>
           <PartBar part={share} whole={1} />
-          <span class={share > 0.9 ? "amount bad" : "amount"}>{share > 0.9 ? "▲ " : ""}<Foreign text={it.used_text} max={40} /><span class="soft"> of <Foreign text={it.granted_text} max={40} /></span></span>
+          <span class={share > 0.9 ? "amount bad" : "amount"}>{share > 0.9 ? "▲ " : ""}<Foreign text={it.used_text} max={40} /><span class="soft">{it.granted === null ? ", no limit" : <> of <Foreign text={it.granted_text} max={40} /></>}</span></span>
         </li>
       );
     })}</ul>

@@ -19,5 +19,5 @@ export function Bar({ fill, mark, isOver }: { fill: Number_; mark: Number_; isOv
 /** A bar of a part of a whole. */
 export function PartBar({ part, whole }: { part: number | null; whole: number }) {
   const fill = part === null || !(whole > 0) ? 0 : Math.min(1, Math.max(0, part / whole));
-  return <Bar fill={fill} mark={0} isOver={fill > 0.9} />;
+  return <Bar fill={fill} mark={-1} isOver={fill > 0.9} />;
 }

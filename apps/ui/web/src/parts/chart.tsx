@@ -23,6 +23,8 @@ interface Props {
   series: Series;
   lines: Line[];
   format: (value: number | null) => string;
+  /** True for amounts of memory, whose axis has steps of powers of 2. */
+  isBinary?: boolean;
   /** The times that all charts of a page show. */
   range: { value: Range };
   onZoom: (range: Range) => void;
@@ -36,7 +38,9 @@ function css(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function options({ lines, format, onZoom }: Props, width: number): uPlot.Options {
+const BINARY_STEPS = Array.from({ length: 45 }, (_, n) => 2 ** n);
+
+function options({ lines, format, isBinary, onZoom }: Props, width: number): uPlot.Options {
   const [soft, line] = [css("--soft"), css("--line")];
   const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
   return {
@@ -46,8 +50,8 @@ function options({ lines, format, onZoom }: Props, width: number): uPlot.Options
     cursor: { sync: { key: "hour" }, drag: { x: true, y: false }, y: false },
     scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { ...axis, values: (_, at) => at.map((second) => clock(second * 1000).slice(0, 5)), space: 70 },
-      { ...axis, size: 84, space: 36, values: (_, at) => at.map((value) => format(value)) },
+      { ...axis, values: (_, at) => at.map((second) => clock(second * 1000).slice(0, 5)), space: 70, size: 30 },
+      { ...axis, size: 84, space: 36, values: (_, at) => at.map((value) => format(value).replace(".0 %", " %")), ...(isBinary ? { incrs: BINARY_STEPS } : {}) },
     ],
     series: [
       {},

@@ -24,8 +24,8 @@ export function Cores() {
           return (
             <tr>
               <th scope="row">{core.core}</th>
-              <td class="measure"><Bar fill={Math.min(1, its?.busy ?? 0)} mark={promised} /><span>{percent(its?.busy)}</span></td>
-              <td class="measure"><PartBar part={promised} whole={most} /><span>{percent(promised)}<span class="soft"> of {percent(most)}</span></span></td>
+              <td class="measure"><span>{percent(its?.busy)}</span><Bar fill={Math.min(1, its?.busy ?? 0)} mark={promised} /></td>
+              <td class="measure"><span>{percent(promised)}<span class="soft"> of {percent(most)}</span></span><PartBar part={promised} whole={most} /></td>
               <td class="n">{percent(its?.overhead)}</td>
               <td class={stolen > 0.05 ? "n bad" : "n"}>{stolen > 0.05 ? "▲ " : ""}{percent(its?.stolen)}</td>
             </tr>
@@ -49,10 +49,8 @@ export function Links() {
           return (
             <tr class={(its?.drops ?? 0) > 0 ? "losing" : ""}>
               <th scope="row"><Foreign text={link.name} max={24} /> <State text={link.state} isGood={link.state === "up"} /></th>
-              <td class="measure"><Bar fill={Math.min(1, (its?.bits ?? 0) / Math.max(1, link.rate_bits))} mark={link.reserved_bits / Math.max(1, link.rate_bits)} />
-                <span>{bits(its?.bits)}<span class="soft"> of {bits(link.rate_bits)}</span></span></td>
-              <td class="measure"><PartBar part={link.reserved_bits} whole={link.reservable_bits} />
-                <span>{bits(link.reserved_bits)}<span class="soft"> of {bits(link.reservable_bits)}</span></span></td>
+              <td class="measure"><span>{bits(its?.bits)}<span class="soft"> of {bits(link.rate_bits)}</span></span><Bar fill={Math.min(1, (its?.bits ?? 0) / Math.max(1, link.rate_bits))} mark={link.reserved_bits / Math.max(1, link.rate_bits)} /></td>
+              <td class="measure"><span>{bits(link.reserved_bits)}<span class="soft"> of {bits(link.reservable_bits)}</span></span><PartBar part={link.reserved_bits} whole={link.reservable_bits} /></td>
               <td class="n">{si(its?.packets)}</td>
               <Lost rate={its?.drops ?? null} count={link.lost} cause="the interface refused the packet" />
             </tr>

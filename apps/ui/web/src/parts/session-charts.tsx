@@ -50,7 +50,7 @@ export function SessionCharts({ name }: { name: string }) {
       <div class="charts">
         <Chart title="CPU" lines={CPU} format={percent} {...common} />
         <Chart title="Packets and losses" lines={PACKETS} format={perSecond} {...common} />
-        <Chart title="Memory" lines={MEMORY} format={bytes} {...common} />
+        <Chart title="Memory" lines={MEMORY} format={bytes} isBinary {...common} />
         <Chart title="Bandwidth" lines={BANDWIDTH} format={bits} {...common} />
       </div>
     </section>

@@ -94,7 +94,7 @@ function update(next: ReadonlyMap<string, SessionRow>): void {
 }
 
 function MeasureCell({ of, class: name }: { of: MeasureSignals; class?: string }) {
-  return <td class={`measure ${name ?? ""}`}><Bar fill={of.fill} mark={of.mark} /><span>{of.text}<span class="soft">{of.promised}</span></span></td>;
+  return <td class={`measure ${name ?? ""}`}><span>{of.text}<span class="soft">{of.promised}</span></span><Bar fill={of.fill} mark={of.mark} /></td>;
 }
 
 class Row extends Component<{ name: string }> {

@@ -3,6 +3,7 @@ import { query, type RowsLine } from "../api";
 import { readLines } from "../lines";
 import { ROWS_MAX, ROWS_SHOWN, Streams, type Stream } from "../model/rows";
 import { cut, plural, shown } from "../model/text";
+import { localTime } from "../model/time";
 import { whole } from "../model/units";
 import { Table } from "./table";
 import { Foreign, Problem } from "./text";
@@ -71,12 +72,13 @@ function Following({ session }: { session: string }) {
           ))}
         </div>
       )}
-      {stream && <StreamTable key={stream.info.name} stream={stream} />}
+      {stream && <StreamTable key={stream.info.name} stream={stream} version={stream.total + stream.skipped} />}
     </>
   );
 }
 
-function StreamTable({ stream }: { stream: Stream }) {
+/** `version` tells that the stream, which is the same object, has other rows. */
+function StreamTable({ stream }: { stream: Stream; version: number }) {
   const [paused, setPaused] = useState<Stream["rows"] | null>(null);
   // While rows stand still, more of them can be read.
   const rows = (paused ?? stream.rows.slice(-ROWS_SHOWN)).slice().reverse();
@@ -93,7 +95,7 @@ function StreamTable({ stream }: { stream: Stream }) {
       <Table label={`Rows of ${shown(stream.info.name)}`} class="rows">
         <thead><tr>{columns.map((column) => <th scope="col" class={isNumber(column.type) ? "n" : ""}>{cut(shown(column.name), 40)}{column.unit ? <span class="soft"> {cut(shown(column.unit), 12)}</span> : null}</th>)}</tr></thead>
         <tbody>{rows.map(({ id, row }) => (
-          <tr key={id}>{columns.map((column) => <td class={isNumber(column.type) ? "n" : ""}><Foreign text={row[column.name]} max={60} /></td>)}</tr>
+          <tr key={id}>{columns.map((column) => <td class={isNumber(column.type) ? "n" : ""}><Foreign text={column.type.startsWith("time") ? localTime(row[column.name]) : row[column.name]} max={60} /></td>)}</tr>
         ))}</tbody>
       </Table>
       <p class="soft">{rows.length === 0 ? "No row has arrived yet." : `The newest ${whole(rows.length)} rows, newest first; at most ${ROWS_MAX} are kept.`}</p>

@@ -28,7 +28,7 @@ export function VirtualCpus({ session, rates }: Props) {
           return (
             <tr class={isMissing ? "losing" : ""}>
               <th scope="row"><Foreign text={cpu.name} max={48} /> <span class="soft">core {cpu.core}</span></th>
-              <td class="measure"><Bar fill={used / length} mark={promised / length} /><span>{percent(its?.used)}</span></td>
+              <td class="measure"><span>{percent(its?.used)}</span><Bar fill={used / length} mark={promised > 0 ? promised / length : -1} /></td>
               <td>{cpu.period_ns > 0 ? `${nanos(cpu.slice_ns)} in ${nanos(cpu.period_ns)}` : "no reservation"}<span class="soft">{cpu.borrow ? " + spare" : ""}</span></td>
               <td class="n">{percent(its?.spare)}</td>
               <td class={isMissing ? "n bad" : "n"} title="Periods in which it had work and did not get its slice">{isMissing ? `▲ ${perSecond(its?.missed)}, ` : ""}{whole(cpu.periods_missed)}</td>
@@ -54,7 +54,7 @@ export function Channels({ session, rates }: Props) {
             <tr class={(its?.drops ?? 0) > 0 ? "losing" : ""}>
               <th scope="row"><Foreign text={channel.name} max={48} /></th>
               <td><Foreign text={channel.interface} max={24} />{channel.filter !== "" && <> <code><Foreign text={channel.filter} max={48} /></code></>}{channel.view ? <> <span class="soft">view <Foreign text={channel.view} max={48} /></span></> : null}</td>
-              <td class="measure"><PartBar part={channel.waiting} whole={channel.queue} /><span>{si(channel.waiting)}<span class="soft"> of {si(channel.queue)}</span></span></td>
+              <td class="measure"><span>{si(channel.waiting)}<span class="soft"> of {si(channel.queue)}</span></span><PartBar part={channel.waiting} whole={channel.queue} /></td>
               <td class="n">{si(its?.packets)}</td>
               <td class="n">{bits(its?.bits)}</td>
               <Drops rate={its?.drops ?? null} drops={channel.drops} />
@@ -82,11 +82,11 @@ export function Outputs({ session, rates }: Props) {
           return (
             <tr class={(its?.drops ?? 0) > 0 ? "losing" : ""}>
               <th scope="row"><Foreign text={output.name} max={48} /> <span class="soft">on <Foreign text={output.link} max={24} />{output.tap ? <> for <Foreign text={output.tap} max={24} /></> : null}</span></th>
-              <td class="measure"><Bar fill={(its?.bits ?? 0) / length} mark={output.reserved_bits / length} /><span>{bits(its?.bits)}</span></td>
+              <td class="measure"><span>{bits(its?.bits)}</span><Bar fill={(its?.bits ?? 0) / length} mark={output.reserved_bits > 0 ? output.reserved_bits / length : -1} /></td>
               <td>{orNone(output.reserved_bits)}</td>
               <td class="n">{orNone(output.cap_bits)}</td>
               <td class="n">{output.weight}</td>
-              <td class="measure"><PartBar part={output.waiting} whole={output.queue} /><span>{si(output.waiting)}<span class="soft"> of {si(output.queue)}</span></span></td>
+              <td class="measure"><span>{si(output.waiting)}<span class="soft"> of {si(output.queue)}</span></span><PartBar part={output.waiting} whole={output.queue} /></td>
               <Drops rate={its?.drops ?? null} drops={output.drops} />
             </tr>
           );

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 /** A table that scrolls within its own box, so that the page never scrolls sideways. */
 export function Table({ label, children, class: name }: { label: string; children: ComponentChildren; class?: string }) {
   // A box that scrolls must be reachable by keyboard.
-  return <div class={`scroll ${name ?? ""}`} tabIndex={0} role="region" aria-label={label}><table>{children}</table></div>;
+  return <div class={`scroll ${name ?? ""}`} tabIndex={0} role="group" aria-label={label}><table>{children}</table></div>;
 }
 
 interface SortProps<K extends string> {

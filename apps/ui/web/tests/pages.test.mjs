@@ -1,0 +1,155 @@
+// Each page shows what the node has.
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { stop, withPage } from "./browser.mjs";
+import { key } from "./data.mjs";
+
+after(stop);
+
+test("the token leaves the address bar, and the sessions of the node appear", () => withPage({}, async (page, mock) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  assert.equal(await page.evaluate(() => location.hash), "#/node");
+  assert.equal(await page.evaluate(() => history.length), 2, "about:blank and the page: the token has no entry of its own");
+  assert.deepEqual(mock.log.filter((line) => line.includes("TOKEN")), []);
+  // A reload keeps the secret of the tab, without the token.
+  await page.reload();
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  assert.match(await page.title(), /Node · ix-1/);
+}));
+
+test("the session list shows promised, received, and losses with their cause, and changes each second", () => withPage({}, async (page) => {
+  const bob = page.getByRole("row", { name: /bob/ });
+  await bob.getByText("queue full").waitFor({ timeout: 5000 });
+  assert.match(await bob.innerText(), /▲ [\d.]+ ?k?\/s/);
+  assert.match(await bob.innerText(), /% of 10 %/);
+  const before = await bob.innerText();
+  await page.waitForFunction((text) => [...document.querySelectorAll("tr")].some((row) => row.innerText.startsWith("bob") && row.innerText !== text), before, { timeout: 5000 });
+  await page.getByRole("button", { name: "1 loses packets" }).click();
+  assert.equal(await page.locator(".sessions tbody tr").count(), 1);
+  await page.getByText("1 of 6 sessions shown").waitFor();
+}));
+
+test("rows are sorted by a button in the heading, and filtered by text", () => withPage({}, async (page) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  const names = () => page.locator(".sessions tbody th").allInnerTexts();
+  await page.getByRole("button", { name: "Session", exact: true }).click();
+  assert.equal((await names())[0], "flow-export");
+  assert.equal(await page.getByRole("columnheader", { name: "Session" }).getAttribute("aria-sort"), "descending");
+  await page.getByRole("button", { name: "Lost" }).focus();
+  await page.waitForTimeout(2500);
+  await page.keyboard.press("Enter");
+  assert.equal((await names())[0], "bob");
+  await page.getByRole("searchbox", { name: /Filter sessions/ }).fill("dns");
+  assert.deepEqual(await names(), ["dns-study"]);
+}));
+
+test("the node's cores, links, interfaces, findings and refusals are there", () => withPage({}, async (page) => {
+  await page.getByRole("heading", { name: "Cores" }).waitFor();
+  await page.waitForTimeout(1500);
+  assert.match(await page.getByRole("region", { name: "Cores" }).innerText(), /60\.0 % of 90\.0 %/);
+  assert.match(await page.getByRole("region", { name: "Links" }).innerText(), /400 Mbit\/s of 900 Mbit\/s/);
+  assert.match(await page.getByRole("region", { name: "Interfaces" }).innerText(), /down: no carrier/);
+  await page.getByText("12 times").waitFor();
+  await page.getByText(/handshakes with/).first().waitFor();
+  assert.equal(await page.locator("figure.chart canvas").count(), 6);
+}));
+
+test("a session has charts of an hour with zoom, losses in words, modules, and their faults", () => withPage({ path: "#/session/bob" }, async (page) => {
+  await page.getByRole("heading", { name: "bob" }).waitFor();
+  await page.getByText("The channel's queue was full").waitFor();
+  await page.getByText("rtt.c:118").waitFor();
+  await page.getByText("at most 1.2 us for a packet").waitFor();
+  assert.equal(await page.locator("figure.chart canvas").count(), 4);
+  await page.waitForTimeout(1500);
+  assert.match(await page.locator("figure.chart").first().innerText(), /received\s+[\d.]+ %/);
+  const box = await page.locator(".u-over").first().boundingBox();
+  await page.mouse.move(box.x + 40, box.y + 30);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 160, box.y + 30, { steps: 4 });
+  await page.mouse.up();
+  const selected = page.getByRole("button", { name: "selected, reset" });
+  await selected.waitFor();
+  await selected.click();
+  assert.equal(await page.getByRole("button", { name: "1 h", exact: true }).getAttribute("aria-pressed"), "true");
+  await page.getByRole("button", { name: "5 min", exact: true }).press("Enter");
+  assert.equal(await page.getByRole("button", { name: "5 min", exact: true }).getAttribute("aria-pressed"), "true");
+}));
+
+test("rows appear as they arrive, pause, and are bounded", () => withPage({ path: "#/session/bob" }, async (page, mock) => {
+  mock.rowsPerLine = 100;
+  await page.getByRole("button", { name: "Follow rows" }).click();
+  const table = page.getByRole("group", { name: /Rows of rtt.rtts/ });
+  await table.getByText("192.0.2.").first().waitFor();
+  await page.waitForTimeout(2000);
+  assert.equal(await table.locator("tbody tr").count(), 100);
+  assert.match(await table.innerText(), /2023-11-14 23:13/, "times are in the zone of the browser");
+  await page.getByText(/more left out/).waitFor();
+  await page.getByText(/The node left out/).waitFor({ timeout: 5000 });
+  await page.getByRole("button", { name: "Pause" }).click();
+  const first = await table.locator("tbody tr").first().innerText();
+  await page.waitForTimeout(700);
+  assert.equal(await table.locator("tbody tr").first().innerText(), first);
+  assert.equal(await table.locator("tbody tr").count(), 500);
+  await page.getByText(/since the pause/).waitFor();
+  await page.getByRole("button", { name: "Go on" }).click();
+  await page.getByRole("button", { name: /rtt.findings/ }).click();
+  await page.getByText("No row has arrived yet.").waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.waitForTimeout(300);
+  assert.equal(await table.count(), 0);
+}));
+
+test("a session that is gone says where its usage is", () => withPage({ path: "#/session/nobody" }, async (page) => {
+  await page.getByText("There is no session of this name").waitFor();
+  await page.evaluate(() => { location.hash = "#/session/%E0%A4%A"; });
+  await page.getByText("There is no such page").waitFor();
+}));
+
+test("the tree of credentials has ceilings and expiry", () => withPage({ path: "#/credentials" }, async (page) => {
+  const child = page.getByRole("article", { name: `Credential of ${key(2)}` });
+  await child.getByText(/expires in 1 h/).waitFor();
+  assert.equal(await page.locator(".tree .tree .tree .credential").count(), 1, "three levels");
+  assert.match(await child.innerText(), /19\.1 MiB of 64 MiB/);
+  await page.getByText(/expired 1 min/).waitFor();
+  await child.getByText("What it allows").click();
+  await child.getByText("at most 64 MiB").waitFor();
+}));
+
+test("decisions are told in words, filtered, and their advice is copied", () => withPage({ path: "#/decisions" }, async (page) => {
+  await page.getByText(/asked to create the session/).waitFor();
+  await page.getByText("154 decisions").waitFor();
+  assert.equal(await page.locator(".decisions > li").count(), 100);
+  await page.getByRole("button", { name: "Show more" }).click();
+  assert.equal(await page.locator(".decisions > li").count(), 154);
+  await page.getByLabel("Outcome").selectOption("refused");
+  await page.getByText("1 decision of 154").waitFor();
+  await page.getByRole("button", { name: "Copy the command" }).first().click();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^weir grant --key operator\.key/);
+  await page.getByLabel("Outcome").selectOption("all");
+  await page.getByLabel("Session").fill("session-14");
+  await page.getByText("11 decisions of 154").waitFor();
+  await page.getByLabel("Session").fill("");
+  await page.getByLabel("Holder").fill("operator");
+  await page.getByText("2 decisions of 154").waitFor();
+}));
+
+test("the ledger has totals by session and holder, sums, the state of its chain, and files", () => withPage({ path: "#/ledger" }, async (page, mock) => {
+  await page.getByText("The chain is whole").waitFor();
+  const table = page.getByRole("group", { name: "Totals by session" });
+  assert.match(await table.locator("tfoot").innerText(), /450/);
+  assert.equal(await page.getByRole("columnheader", { name: /refusals/ }).count(), 0);
+  await page.getByLabel("columns without values, too").check();
+  assert.equal(await page.getByRole("columnheader", { name: /refusals/ }).count(), 1);
+  await page.getByRole("button", { name: "CPU time, s" }).click();
+  assert.equal(await table.locator("tbody th").first().innerText(), "old-study");
+  await page.getByRole("button", { name: "By holder" }).click();
+  await page.getByRole("rowheader", { name: "the operator" }).waitFor();
+  await page.getByRole("button", { name: "last hour" }).click();
+  await page.waitForTimeout(200);
+  assert.ok(mock.log.some((line) => /ledger\?since_s=\d+$/.test(line)));
+  for (const format of ["CSV", "Parquet"]) {
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: `Download ${format}` }).click()]);
+    assert.equal(download.suggestedFilename(), `ledger.${format.toLowerCase()}`);
+  }
+}));

@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+import { CAUSE_NAMES, causeOf, isLoss } from "../../src/model/causes";
+import { filtered, askedFor, outcomeOf, whoOf } from "../../src/model/decisions";
+import { columnsOf, sums, textOf } from "../../src/model/ledger";
+import { LossMeter, lossRate, lossWords } from "../../src/model/losses";
+import { Streams, ROWS_MAX } from "../../src/model/rows";
+import { SAMPLES_MAX, Series, promisedCpu, sampleOfSession } from "../../src/model/samples";
+import { measure, order, rowOf, stateOf, type SessionRow } from "../../src/model/sessions";
+import type { SessionStatus, Snapshot } from "../../src/snapshot";
+import type { Decision } from "../../src/api";
+
+/** The example of the protocol's documentation. */
+const EXAMPLE = JSON.parse(readFileSync("../../node/tests/snapshot.json", "utf8")) as Snapshot;
+const modest = () => structuredClone(EXAMPLE.sessions[1]) as SessionStatus;
+
+test("every cause of loss of the ledger has words, with its unit", () => {
+  const source = readFileSync("../../../core/ledger/src/cause.rs", "utf8");
+  const causes = [...source.matchAll(/^\s+\w+ = "([a-z-]+)", (Packet|Record|Message);/gm)];
+  assert.ok(causes.length >= 25);
+  assert.deepEqual([...CAUSE_NAMES].sort(), causes.map(([, name = ""]) => name).sort());
+  for (const [, name = "", unit = ""] of causes) assert.equal(causeOf(name).unit, `${unit.toLowerCase()}s`, name);
+  assert.equal(causeOf("constructor").short, "constructor", "a name of an object's own is no cause");
+  assert.ok(!isLoss("verdict"));
+});
+
+test("losses have a rate once there is an earlier snapshot of the same run", () => {
+  const meter = new LossMeter();
+  assert.equal(meter.update(EXAMPLE).get("modest")?.[0]?.rate, null);
+  const later = structuredClone(EXAMPLE);
+  later.uptime_ns += 2e9;
+  const session = later.sessions[1];
+  assert.ok(session?.channels[0]);
+  session.channels[0].drops["lagged"] = 9;
+  session.channels[0].drops["shed"] = 100;
+  (session.used as { drops: Record<string, number> }).drops["verdict"] = 500;
+  const losses = meter.update(later).get("modest") ?? [];
+  assert.deepEqual(losses.find((loss) => loss.cause === "lagged"), { cause: "lagged", count: 9, rate: 2 });
+  assert.equal(lossRate(losses), 52, "a verdict is no loss");
+  assert.equal(lossWords(losses), "core overloaded, module lags");
+  // A node that was started again counts anew.
+  assert.equal(meter.update({ ...later, uptime_ns: 1 }).get("modest")?.[0]?.rate, null);
+});
+
+test("a bar shows received against promised", () => {
+  const half = measure(0.1, 0.2, String);
+  assert.deepEqual([half.fill, half.mark, half.promised], [0.5, 1, "0.2"]);
+  const beyond = measure(0.4, 0.2, String);
+  assert.deepEqual([beyond.fill, beyond.mark], [1, 0.5]);
+  assert.deepEqual([measure(null, 0, String).fill, measure(null, 0, String).mark, measure(NaN, 1, String).fill], [0, -1, 0]);
+});
+
+test("a session's row says what it gets and what it lost", () => {
+  const row = rowOf(modest(), { cpu: 0.21, spare: 0, packets: 500, drops: 5, records: 25, processors: [], channels: [], outputs: [], modules: [] }, [{ cause: "queue-full", count: 20, rate: 5 }]);
+  assert.deepEqual([row.cpu.text, row.cpu.promised, row.memory.text, row.losses.text, row.cause, row.state], ["21.0 %", "20 %", "8 MiB", "5/s", "queue full", "running"]);
+  assert.equal(promisedCpu(modest()), 0.2);
+  const ended = { ...modest(), ended: [{ ...(modest().modules[0] as object), name: "\u001bx", state: "strikes" }] } as SessionStatus;
+  assert.deepEqual(stateOf(ended), { text: "\\u{1b}x: strikes", isRunning: false });
+});
+
+test("rows are sorted by any column, and filtered by name, state and losses", () => {
+  const rows = ["b", "a", "c"].map((name, n) => ({ name, state: "running", losses: { value: n, text: "" }, cpu: { value: [1, 1, 0][n] } }) as SessionRow);
+  const all = { text: "", onlyLosing: false };
+  assert.deepEqual(order(rows, { key: "name", direction: 1 }, all), ["a", "b", "c"]);
+  assert.deepEqual(order(rows, { key: "cpu", direction: -1 }, all), ["a", "b", "c"], "equal values are in the order of names");
+  assert.deepEqual(order(rows, { key: "losses", direction: -1 }, { text: "", onlyLosing: true }), ["c", "a"]);
+  assert.deepEqual(order(rows, { key: "name", direction: 1 }, { text: " B ", onlyLosing: false }), ["b"]);
+});
+
+test("a series keeps an hour, continues a history and knows gaps", () => {
+  const series = new Series();
+  for (let n = 0; n < SAMPLES_MAX + 50; n += 1) series.add(n * 1000, n === 0 ? { cpu: 0 } : { cpu: n, late: n });
+  assert.equal(series.at.length, SAMPLES_MAX);
+  assert.deepEqual([series.at[0], series.column("cpu").length, series.column("cpu").at(-1)], [50, SAMPLES_MAX, SAMPLES_MAX + 49]);
+  assert.equal(series.column("none")[5], null);
+  series.add(1000, { cpu: 9 });
+  assert.equal(series.at.length, SAMPLES_MAX, "an older sample is not added");
+  const next = new Series();
+  next.add(5000, { cpu: 5 });
+  next.add(6000, { cpu: 6 });
+  next.load({ at_ms: [3000, 4000, 5000], columns: { cpu: [3, null, 5], memory: [1, 2] } });
+  assert.deepEqual([next.at, next.column("cpu"), next.column("memory")], [[3, 4, 5, 6], [3, null, 5, 6], [1, 2, null, null]]);
+});
+
+test("a sample of a session is what the server's history has", () => {
+  const sample = sampleOfSession(modest(), { cpu: 0.2, spare: 0, packets: 1, drops: null, records: 2, processors: [], channels: [], outputs: [], modules: [] });
+  assert.deepEqual(sample, { cpu: 0.2, cpu_promised: 0.2, memory: 8388608, memory_promised: 33554432, bandwidth: 0, bandwidth_promised: 0, packets: 1, drops: null, records: 2 });
+});
+
+test("followed rows are bounded", () => {
+  const streams = new Streams();
+  streams.take({ streams: [{ name: "a.b", columns: [] }] });
+  for (let n = 0; n < 20; n += 1) streams.take({ stream: "a.b", rows: Array.from({ length: 100 }, () => ({})), skipped: 1 });
+  streams.take({ stream: "unknown", rows: [{}], skipped: 0 });
+  streams.take({ missed: 12 });
+  const stream = streams.all.get("a.b");
+  assert.deepEqual([stream?.rows.length, stream?.total, stream?.skipped, streams.missed, stream?.rows.at(-1)?.id], [ROWS_MAX, 2000, 20, 12, 1999]);
+});
+
+test("decisions are told in words and filtered", () => {
+  const decision: Decision = { begin_ms: 0, end_ms: 0, request: "create", session: "more", outcome: "refused", count: 1, who: "weir-key:abcdefghijklmnopqrstuv", credentials: [], reason: null, advice: [] };
+  assert.equal(`${whoOf(decision)} asked ${askedFor(decision)}`, "weir-key:abcdef…qrstuv asked to create the session");
+  assert.equal(askedFor({ ...decision, request: "constructor", session: null }), "for “constructor”");
+  assert.equal(outcomeOf("\u202e"), "\\u{202e}");
+  const list = [decision, { ...decision, outcome: "allowed", who: null }];
+  assert.equal(filtered(list, { outcome: "refused", session: "", who: "" }).length, 1);
+  assert.equal(filtered(list, { outcome: "all", session: "MO", who: "oper" }).length, 1);
+});
+
+test("the ledger's columns without values are left out, and sums are right", () => {
+  const table = { columns: [{ key: "a", title: "A", unit: "" }, { key: "b", title: "B", unit: "" }], rows: [["x", 1.5, 0], ["y", 2, null]] };
+  assert.deepEqual(columnsOf(table, false).map(({ key, at }) => [key, at]), [["a", 1]]);
+  assert.equal(columnsOf(table, true).length, 2);
+  assert.deepEqual(sums(table), [null, 3.5, 0]);
+  assert.deepEqual([textOf(1234.5), textOf(0.0001), textOf(12.3456), textOf(null), textOf("\n")], ["1\u202f234.5", "0", "12.346", "–", "\\n"]);
+});
