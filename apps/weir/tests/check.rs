@@ -24,7 +24,7 @@ fn strict(folder: &Path) -> String {
 }
 
 /// Creates and builds a module with this source; `None` if there is no compiler.
-fn built(folder: &Path, source: Option<&str>) -> Option<String> {
+pub fn built(folder: &Path, source: Option<&str>) -> Option<String> {
     if !["clang-19", "clang"].into_iter().any(outside::has) {
         return None;
     }
@@ -37,7 +37,8 @@ fn built(folder: &Path, source: Option<&str>) -> Option<String> {
     Some(folder.join("mine/mine.wasm").to_str().unwrap().to_owned())
 }
 
-const ENDLESS: &str = "#include \"weir.h\"
+/// A module with a loop that has no end.
+pub const ENDLESS: &str = "#include \"weir.h\"
 static volatile uint32_t table[64];
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Runs `weir compile MODULE --json` with these arguments. Returns `None` if there is no code of LLVM on this machine.
-fn compiled(module: &str, arguments: &[&str]) -> Option<Value> {
+pub fn compiled(module: &str, arguments: &[&str]) -> Option<Value> {
     let document = run(["compile", module, "--json"].iter().chain(arguments)).succeeds().json();
     let reason = document["reason"].as_str().unwrap_or_default();
     if reason.contains("clang 19") || reason.contains("FSGSBASE") {

@@ -12,13 +12,14 @@ use std::thread::JoinHandle;
 const DONE: &str = "{\"weir\":1,\"reply\":{\"done\":{\"notes\":[]}}}\n";
 
 /// A fake node that accepts one connection, sends one reply per request, and ends.
-struct FakeNode {
+pub struct FakeNode {
     folder: tempfile::TempDir,
     requests: JoinHandle<Vec<(Value, Vec<u8>)>>,
 }
 
 impl FakeNode {
-    fn new(answers: &[&str]) -> Self {
+    /// Starts a fake node with these replies.
+    pub fn new(answers: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("sock")).unwrap();
         let answers: Vec<Vec<u8>> = answers.iter().map(|answer| answer.as_bytes().to_vec()).collect();
@@ -49,7 +50,7 @@ impl FakeNode {
     }
 
     /// Runs `weir ARGUMENTS` with this node. Returns the requests that the node received.
-    fn run(self, arguments: &[&str]) -> (Ended, Vec<(Value, Vec<u8>)>) {
+    pub fn run(self, arguments: &[&str]) -> (Ended, Vec<(Value, Vec<u8>)>) {
         let ended = finish(weir().args(arguments).env("WEIR_SOCKET", self.socket()), None);
         (ended, self.requests.join().unwrap())
     }

@@ -24,7 +24,7 @@ const EMITTER: &str = r#"(func (export "weir_packet") (param $d i32) (result i32
     (i32.const 0))"#;
 
 /// A run in the background.
-struct BackgroundRun {
+pub struct BackgroundRun {
     child: Child,
     begin: Instant,
     folder: TempDir,
@@ -32,7 +32,7 @@ struct BackgroundRun {
 
 impl BackgroundRun {
     /// Starts `weir run ARGUMENTS`, where `DIR` in an argument stands for a new folder, and waits until it reads packets.
-    fn start(arguments: &[&str]) -> Self {
+    pub fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().to_str().unwrap();
         let arguments = arguments.iter().map(|argument| argument.replace("DIR", dir));
@@ -54,7 +54,7 @@ impl BackgroundRun {
     }
 
     /// Waits for the end of the run.
-    fn end(self) -> (Ended, TempDir) {
+    pub fn end(self) -> (Ended, TempDir) {
         (ended(self.child, "weir run -i", self.begin), self.folder)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const SAMPLE: &str = "lab/sample/sample.pcap";
 
 /// Returns true if the native builds of `weir test` can be made; else says what is missing.
-fn has_sanitizers() -> bool {
+pub fn has_sanitizers() -> bool {
     let has_clang = Path::new("/usr/lib/llvm-19/bin/clang").exists();
     let runtime = Path::new("/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a");
     if !has_clang || !runtime.exists() {
@@ -18,7 +18,7 @@ fn has_sanitizers() -> bool {
 }
 
 /// Writes a module that emits numbers, and returns its folder.
-fn module(home: &Path, name: &str, source: &str) -> PathBuf {
+pub fn module(home: &Path, name: &str, source: &str) -> PathBuf {
     let dir = home.join(name);
     fs::create_dir_all(&dir).unwrap();
     let manifest = format!(
@@ -42,12 +42,13 @@ fn short_capture(home: &Path) -> PathBuf {
 }
 
 /// Adds a test of the short capture to a module, and returns the result.
-fn add_test(home: &Path, dir: &Path) -> Ended {
+pub fn add_test(home: &Path, dir: &Path) -> Ended {
     let capture = short_capture(home);
     run(["test", dir.to_str().unwrap(), "--add", "short", "-r", capture.to_str().unwrap()])
 }
 
-const EMIT: &str = "static void put(uint64_t n) { const struct numbers_row row = { .n = n }; emit_numbers(&row); }\n\
+/// The beginning of a module that emits numbers.
+pub const EMIT: &str = "static void put(uint64_t n) { const struct numbers_row row = { .n = n }; emit_numbers(&row); }\n\
      WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n";
 
 #[test]

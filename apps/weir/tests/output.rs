@@ -669,7 +669,7 @@ fn a_killed_run_leaves_the_records_of_its_finished_row_groups() {
 }
 
 /// Writes a module that sends the first 60 bytes of each UDP packet to one output, and the first 20 of every packet to another, twice. One call faults, and its frames are discarded.
-fn sender(folder: &Path, parallel: &str) -> PathBuf {
+pub fn sender(folder: &Path, parallel: &str) -> PathBuf {
     let manifest = format!(
         "kind = 'active'\nparallel = '{parallel}'\n{}[[output]]\nname = 'udp'\n[[output]]\nname = 'heads'\n",
         run::module::MANIFEST.replace("NAME", "sender")

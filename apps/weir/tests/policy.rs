@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn weir(folder: &Path, line: &[&str]) -> Output {
+/// Runs a command in a folder.
+pub fn weir(folder: &Path, line: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.current_dir(folder).args(line);
     for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL", "WEIR_SOCKET"] {
@@ -13,7 +14,7 @@ fn weir(folder: &Path, line: &[&str]) -> Output {
 }
 
 /// Runs a command that must succeed, and returns its standard output.
-fn succeeds(folder: &Path, line: &str) -> String {
+pub fn succeeds(folder: &Path, line: &str) -> String {
     let output = weir(folder, &line.split_whitespace().collect::<Vec<_>>());
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -45,7 +46,7 @@ delegations = 1
 ";
 
 /// Writes keys of an operator, a university and a researcher; a policy that lets the university grant some rights; and a node's configuration.
-fn setup() -> (tempfile::TempDir, String) {
+pub fn setup() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let operator = succeeds(at, "key new operator.key");

@@ -1,4 +1,8 @@
-//! Tests of `weir schema`: rows of the shipped modules are validated by a validator that is not ours.
+//! Tests of `weir schema`: documents of all commands, and rows of the shipped modules, are validated by a validator that is not ours.
+
+mod ledger;
+mod local_documents;
+mod node_documents;
 
 use crate::run::{outside, root, run, sample};
 use serde_json::Value;
@@ -58,11 +62,21 @@ fn rows_of_all_shipped_modules_fit_their_schemas() {
 #[test]
 fn fixed_schemas_are_listed_and_printed_as_they_are_published() {
     let list = run(["schema"]).succeeds();
-    for (name, file) in [("summary", "summary.schema.json"), ("manifest", "weir.schema.json")] {
-        assert!(list.text().lines().any(|line| line.starts_with(name)), "{}", list.text());
+    let mut names: Vec<&str> = list.text().lines().map(|line| line.split_once("  ").unwrap().0).collect();
+    assert_eq!(names.pop(), Some("rows"));
+    let mut files = Vec::new();
+    for name in names {
+        let file = format!("{}.schema.json", if name == "manifest" { "weir" } else { name });
         let printed = run(["schema", name]).succeeds();
-        assert_eq!(printed.text(), fs::read_to_string(root().join("docs/reference").join(file)).unwrap());
+        assert_eq!(printed.text(), fs::read_to_string(root().join("docs/reference").join(&file)).unwrap());
+        files.push(file);
     }
+    let published = fs::read_dir(root().join("docs/reference")).unwrap();
+    let published = published.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut published: Vec<String> = published.filter(|name| name.ends_with(".schema.json")).collect();
+    published.sort();
+    files.sort();
+    assert_eq!(files, published);
     run(["schema", "rows"]).fails(2, &["weir schema --rows MODULE"]);
     run(["schema", "nothing"]).fails(2, &["there is no schema `nothing`"]);
     run(["schema", "--rows", "nothing"]).fails(2, &["there is no module `nothing`"]);

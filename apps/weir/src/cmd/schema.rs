@@ -12,18 +12,42 @@ use weir_units::Escape as _;
 
 /// The name of the schema of rows, which depends on a module.
 const ROWS: &str = "rows";
-/// The schemas that depend on nothing: name, contents, text.
-const FIXED: [(&str, &str, &str); 2] = [
-    (
-        "summary",
-        "the document of `weir run --json` and `weir run --summary FILE`",
-        include_str!("../../../../docs/reference/summary.schema.json"),
-    ),
-    (
-        "manifest",
-        "weir.toml, the manifest of a module",
-        include_str!("../../../../docs/reference/weir.schema.json"),
-    ),
+
+/// A schema in docs/reference, which is the same for all modules.
+struct PublishedSchema {
+    /// The name on the command line.
+    name: &'static str,
+    /// The documents that the schema describes.
+    contents: &'static str,
+    /// The file.
+    text: &'static str,
+}
+
+/// Makes a [`PublishedSchema`] of a file in docs/reference.
+macro_rules! published {
+    ($name:literal, $file:literal, $contents:literal) => {
+        PublishedSchema {
+            name: $name,
+            contents: $contents,
+            text: include_str!(concat!("../../../../docs/reference/", $file, ".schema.json")),
+        }
+    };
+}
+
+const PUBLISHED: [PublishedSchema; 13] = [
+    published!("summary", "summary", "the document of `weir run --json` and `weir run --summary FILE`"),
+    published!("check", "check", "the document of `weir check --json`"),
+    published!("compile", "compile", "the document of `weir compile --json`"),
+    published!("test", "test", "the document of `weir test --json`"),
+    published!("session", "session", "the document of `weir session show NAME --json`"),
+    published!("link", "link", "the document of `weir link show IFACE --json`"),
+    published!("records", "records", "the document of `weir records --json`"),
+    published!("ledger", "ledger", "the document of `weir ledger --json`"),
+    published!("ledger-decisions", "ledger-decisions", "the document of `weir ledger --decisions --json`"),
+    published!("ledger-entry", "ledger-entry", "a line of `weir ledger --entries`"),
+    published!("explanation", "explanation", "the document of `weir credential explain --json`"),
+    published!("revocations", "revocations", "the document of `weir credential revocations --json`"),
+    published!("manifest", "weir", "weir.toml, the manifest of a module"),
 ];
 
 /// `weir schema`.
@@ -60,16 +84,18 @@ pub fn schema(out: &mut impl Write, args: &SchemaArgs) -> Result<(), Failure> {
     }
     match args.name.as_deref() {
         None => {
-            for (name, contents, _) in FIXED {
-                writeln!(out, "{name:10}{contents}")?;
+            let list = PUBLISHED.iter().map(|schema| (schema.name, schema.contents));
+            let list = list.chain([(ROWS, "a row of a module, by `weir schema --rows MODULE`")]);
+            let width = list.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+            for (name, contents) in list {
+                writeln!(out, "{name:width$}  {contents}")?;
             }
-            writeln!(out, "{:10}a row of a module, by `weir schema --rows MODULE`", ROWS)?;
         }
         Some(ROWS) => return Err(SchemaError::RowsOfModule.into()),
         Some(name) => {
-            let found = FIXED.iter().find(|(known, ..)| *known == name);
-            let (.., text) = found.ok_or_else(|| SchemaError::Unknown(name.to_owned()))?;
-            out.write_all(text.as_bytes())?;
+            let found = PUBLISHED.iter().find(|schema| schema.name == name);
+            let schema = found.ok_or_else(|| SchemaError::Unknown(name.to_owned()))?;
+            out.write_all(schema.text.as_bytes())?;
         }
     }
     Ok(())
@@ -144,4 +170,32 @@ fn field_schema(field: &StreamField) -> Value {
         schema.insert("semantic".to_owned(), json!(semantic.name));
     }
     Value::Object(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PUBLISHED;
+    use clap::{Command, CommandFactory as _};
+
+    /// Adds the commands that have an option `--json`.
+    fn add_with_json(command: &Command, path: &str, found: &mut Vec<String>) {
+        if command.get_arguments().any(|argument| argument.get_long() == Some("json")) {
+            found.push(path.to_owned());
+        }
+        for below in command.get_subcommands() {
+            add_with_json(below, &format!("{path} {}", below.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn each_command_with_json_has_a_schema() {
+        let mut commands = Vec::new();
+        add_with_json(&crate::cli::Cli::command(), "weir", &mut commands);
+        for command in &commands {
+            let is_of =
+                |contents: &str| contents.contains(&format!("`{command} ")) && contents.contains("--json`");
+            assert!(PUBLISHED.iter().any(|schema| is_of(schema.contents)), "{command} --json has no schema");
+        }
+        assert!(commands.contains(&"weir session show".to_owned()), "{commands:?}");
+    }
 }

@@ -20,6 +20,7 @@ mod findings;
 mod followers;
 mod grants;
 mod isolation;
+mod json_documents;
 mod kept_packets;
 mod key_agent;
 mod limits;
@@ -69,6 +70,19 @@ mod offload;
 #[allow(dead_code, reason = "shared with tests of `weir run`")]
 mod module;
 
+#[path = "../run/outside.rs"]
+#[allow(dead_code, reason = "shared with tests of `weir run`")]
+mod outside;
+
+#[path = "../run/schema_coverage.rs"]
+#[allow(dead_code, reason = "shared with tests of other commands")]
+mod schema_coverage;
+
 #[path = "../../../../core/trust/tests/people/mod.rs"]
 #[allow(dead_code, reason = "shared with tests of credentials")]
 mod people;
+
+/// Returns the folder of the repository.
+fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

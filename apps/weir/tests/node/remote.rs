@@ -145,7 +145,7 @@ impl Net {
 }
 
 /// The output of a command of the operator over the local socket.
-fn operator_output(net: &Net, arguments: &[&str]) -> String {
+pub fn operator_output(net: &Net, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(arguments).arg("--socket").arg(net.testbed.path().join("node.sock")).output();
     let output = output.unwrap();

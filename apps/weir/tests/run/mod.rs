@@ -6,6 +6,7 @@ pub mod net;
 pub mod outside;
 pub mod packets;
 pub mod process;
+pub mod schema_coverage;
 pub mod traces;
 
 pub use process::{Ended, run, run_with, weir};

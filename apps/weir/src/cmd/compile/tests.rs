@@ -1,5 +1,9 @@
 //! Tests of the output for code that the compiler does not make: rejected accesses, charges and a checked access.
 
+#[path = "../../../tests/run/schema_coverage.rs"]
+#[allow(dead_code, reason = "shared with integration tests")]
+mod schema_coverage;
+
 use super::facts::{CompiledModuleFacts, FunctionFilter};
 use super::{json, listing, summary};
 use crate::cmd::check::paint::Paint;
@@ -68,6 +72,8 @@ fn outputs(code: &[u8]) -> [String; 2] {
     summary::print(&mut text, &facts, None, Paint::NEVER).unwrap();
     listing::print(&mut text, &facts, &FunctionFilter::all(), &Sources::Shipped(&[]), Paint::NEVER).unwrap();
     json::print(&mut document, &facts, Some(&FunctionFilter::all())).unwrap();
+    let mut coverage = schema_coverage::SchemaCoverage::of("compile");
+    coverage.add(serde_json::from_slice(&document).unwrap());
     [text, document].map(|output| String::from_utf8(output).unwrap())
 }
 
