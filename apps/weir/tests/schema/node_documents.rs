@@ -227,7 +227,7 @@ fn the_state_of_a_session_fits_its_schema() {
     let sessions = vec![session("all"), empty, some, other];
     let reply = json!({ "snapshot": Snapshot { sessions, ..Snapshot::default() } });
     for name in ["all", "empty", "some", "other"] {
-        add(&mut coverage, &[reply.clone()], &["session", "show", name, "--json"]);
+        add(&mut coverage, std::slice::from_ref(&reply), &["session", "show", name, "--json"]);
     }
     finish(&coverage);
     let (ended, _) = FakeNode::new(&[&line(&reply)]).run(&["session", "show", "none", "--json"]);
@@ -248,7 +248,7 @@ fn the_state_of_a_link_fits_its_schema() {
         lost: 5,
     };
     let reply = json!({ "snapshot": Snapshot { links: vec![link], ..Snapshot::default() } });
-    add(&mut coverage, &[reply.clone()], &["link", "show", "eth1", "--json"]);
+    add(&mut coverage, std::slice::from_ref(&reply), &["link", "show", "eth1", "--json"]);
     finish(&coverage);
     let (ended, _) = FakeNode::new(&[&line(&reply)]).run(&["link", "show", "eth2", "--json"]);
     assert_eq!(ended.fails(1, &["there is no link `eth2`"]).text(), "");
