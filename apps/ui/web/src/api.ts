@@ -11,6 +11,8 @@ export interface ApiState {
   may_manage: boolean;
   modules: ModuleInfo[];
   run_bytes_max: number | null;
+  /** Interfaces on which a run may listen; without this field those of the node. */
+  run_interfaces?: string[];
 }
 
 export interface ModuleInfo {

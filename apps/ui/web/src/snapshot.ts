@@ -19,6 +19,13 @@ export interface Snapshot {
   memory: { reserved: number; reservable: number };
   views?: ViewStatus[];
   tables?: TableStatus[];
+  remote?: RemoteStatus;
+}
+
+export interface RemoteStatus {
+  connections: number;
+  clients: number;
+  refused: Counts;
 }
 
 export interface CoreStatus {

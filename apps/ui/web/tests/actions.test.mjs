@@ -129,7 +129,7 @@ test("a capture runs: parameters are checked, progress is shown, the report has 
   await page.getByText("port-count, ports: This parameter must be given.").waitFor();
   assert.deepEqual(mock.requests, []);
   await page.getByLabel("network").fill("10.0.0.0/8");
-  await page.getByLabel("ports").fill("53,123");
+  await page.getByRole("textbox", { name: "ports" }).fill("53,123");
   await page.getByLabel("mode").selectOption("source");
   await page.setInputFiles("#capture", { name: "x\u202e.pcap", mimeType: "application/octet-stream", buffer: Buffer.alloc(5_000_000, 1) });
   await page.getByText("x\\u{202e}.pcap").waitFor();

@@ -56,6 +56,9 @@ export class FakeNode {
   snapshot() {
     return {
       node: this.hostile ? HOSTILE : "ix-1", version: "0.1.0", uptime_ns: this.uptime * 1e9, at_ns: Math.round(this.atMs * 1e6),
+      views: [{ number: 1, interface: "eth0", view: "addresses=anonymised", owner: this.hostile ? HOSTILE : ID(1), packets: 1e9, readers: ["bob/rtt", "dns-study/rtt"] }],
+      tables: [{ name: "blocked", publisher: "session alice", version: 12, bytes: 3072, readers: ["bob/rtt"], problems: this.hostile ? [HOSTILE] : [] }],
+      remote: { connections: 412, half_open: 0, clients: 3, refused: this.hostile ? { [HOSTILE]: 4 } : { expired: 4 } },
       cores: this.cores, interfaces: this.interfaces, links: this.links,
       sessions: this.sessions.map(({ load, ...it }) => it), memory: { reserved: this.sessions.length * (64 << 20), reservable: 2 ** 34 },
     };
@@ -72,7 +75,7 @@ function session(n, hostile, r) {
   return {
     load: { cpu: losing ? 0.12 : (slice / 1e7) * (0.4 + 0.6 * r()), packets: 500 + Math.round(9_000 * r()), losing },
     name, ...(n % 3 === 0 ? {} : { credential: `${ID(n)} (until 2027-01-01)` }), priority: n % 4,
-    memory_reserved: 64 << 20, memory_used: Math.round((8 + 40 * r()) * 2 ** 20), memory_max: 128 << 20, memory_low: 0, memory_refused: 0,
+    memory_reserved: 64 << 20, memory_used: Math.round((8 + 40 * r()) * 2 ** 20), memory_max: 128 << 20, memory_low: 0, memory_refused: 0, limits: { records_per_second: 1000, ...(losing ? { records_over_rate: 1234 } : {}), record_storage: 1e9, record_storage_used: 4e8 },
     cpu: [{ name: "main", core: 1 + (n % 3), period_ns: 1e7, slice_ns: slice, borrow: n % 2 === 0, weight: 100, used_ns: 5e11, spare_ns: 0, periods_missed: 3, overruns: 17 }],
     channels: [{ name: "main", interface: "eth0", filter: hostile ? HOSTILE : "tcp port 443", view: n % 2 ? "payload=none" : "", waiting: losing ? 4000 : 12, queue: 4096, packets: 1e8, bytes: 7e10, drops: losing ? { "queue-full": 2e5, lagged: 30 } : {}, findings: { "bad-udp": 3 } }],
     outputs: n % 2 ? [] : [{ name: "up", link: "eth2", tap: null, reserved_bits: 2e7, cap_bits: 6e7, weight: 0, filter: "", waiting: 3, queue: 256, packets: 1e7, bytes: 7e9, wire_bytes: 8e9, reserved_wire_bytes: 8e9, drops: {}, tap_packets: 0, tap_lost: 0 }],
@@ -112,7 +115,7 @@ function rates(before, now) {
     cores: now.cores.map((it) => { const b = of(before?.cores, it.core, "core"); return { busy: b ? (it.busy_ns - b.busy_ns) / 1e9 : null, overhead: b ? (it.overhead_ns - b.overhead_ns) / 1e9 : null, stolen: b ? (it.stolen_ns - b.stolen_ns) / 1e9 : null }; }),
     interfaces: now.interfaces.map((it) => { const b = of(before?.interfaces, it.name); return { packets: per(b?.packets, it.packets), bits: b ? (it.bytes - b.bytes) * 8 : null, missed: per(b?.missed, it.missed), unmatched: per(b?.unmatched, it.unmatched) }; }),
     links: now.links.map((it) => { const b = of(before?.links, it.name); return { packets: per(b?.packets, it.packets), bits: b ? (it.bytes - b.bytes) * 8 : null, drops: per(b?.lost, it.lost) }; }),
-    views: [],
+    views: now.views.map(() => 1800),
     sessions: now.sessions.map((it) => {
       const b = of(before?.sessions, it.name);
       const channel = { packets: per(b?.channels[0].packets, it.channels[0].packets), bits: b ? (it.channels[0].bytes - b.channels[0].bytes) * 8 : null, drops: b ? sum(it.channels[0].drops) - sum(b.channels[0].drops) : null };

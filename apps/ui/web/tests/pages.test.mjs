@@ -1,6 +1,7 @@
 // Each page shows what the node has.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { stop, withPage } from "./browser.mjs";
 import { key } from "./data.mjs";
@@ -134,6 +135,12 @@ test("decisions are told in words, filtered, and their advice is copied", () => 
   await page.getByText("2 decisions of 154").waitFor();
 }));
 
+test("a command with control characters is shown escaped, and not copied", () => withPage({ path: "#/decisions", hostile: true }, async (page) => {
+  const first = page.locator(".decisions > li").first();
+  await first.getByText("It has control characters").waitFor();
+  assert.equal(await first.getByRole("button", { name: "Copy the command" }).count(), 1, "that of the second advice");
+}));
+
 test("the ledger has totals by session and holder, sums, the state of its chain, and files", () => withPage({ path: "#/ledger" }, async (page, mock) => {
   await page.getByText("The chain is whole").waitFor();
   const table = page.getByRole("group", { name: "Totals by session" });
@@ -152,4 +159,59 @@ test("the ledger has totals by session and holder, sums, the state of its chain,
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: `Download ${format}` }).click()]);
     assert.equal(download.suggestedFilename(), `ledger.${format.toLowerCase()}`);
   }
+}));
+
+test("a row that comes into sight has its present values at once, and none is older than ten seconds", () => withPage({ sessions: 200 }, async (page) => {
+  await page.waitForSelector("tr[data-name='session-199']");
+  const row = page.locator("tr[data-name='session-199']");
+  const seen = new Set();
+  for (let n = 0; n < 24; n += 1) {
+    seen.add(await row.innerText());
+    await page.waitForTimeout(500);
+  }
+  assert.ok(seen.size >= 2 && seen.size <= 4, `${seen.size} texts in 12 s while out of sight`);
+  await row.scrollIntoViewIfNeeded();
+  const before = await row.innerText();
+  await page.waitForFunction((text) => document.querySelector("tr[data-name='session-199']").innerText !== text, before, { timeout: 2500 });
+}));
+
+/** The example of the protocol, which lacks what serde leaves out, with unknown rates. */
+function example(change = () => {}) {
+  const snapshot = JSON.parse(readFileSync(new URL("../../../node/tests/snapshot.json", import.meta.url), "utf8"));
+  change(snapshot);
+  const unknown = { packets: null, bits: null, drops: null };
+  const rates = {
+    cores: snapshot.cores.map(() => ({ busy: null, overhead: null, stolen: null })),
+    interfaces: snapshot.interfaces.map(() => ({ packets: null, bits: null, missed: null, unmatched: null })), links: [], views: [],
+    sessions: snapshot.sessions.map((it) => ({ cpu: null, spare: null, packets: null, drops: null, records: null, processors: it.cpu.map(() => ({ used: null, spare: null, missed: null })), channels: it.channels.map(() => unknown), outputs: [], modules: it.modules.map(() => ({ packets: null, records: null, used: null, per_packet: null })) })),
+  };
+  return `${JSON.stringify({ snapshot, rates })}\n`;
+}
+
+test("the example snapshot of the protocol is shown, with unknown rates as such", () => withPage({}, async (page, mock) => {
+  mock.raw = example();
+  const link = page.locator(".sessions").getByRole("link", { name: "modest" });
+  await link.waitFor();
+  assert.match(await page.getByRole("row", { name: /modest/ }).innerText(), /– of 20 %/);
+  await page.getByText("handshakes with 192.0.2.9").waitFor();
+  await page.getByText("\\u{1b}[2J no clock").waitFor();
+  await link.click();
+  await page.getByText("Last fault of rtt: unreachable").waitFor();
+  await page.getByText("The module trapped while it handled the packet.").waitFor();
+  assert.equal(await page.locator("form.share").getByLabel("Slice").inputValue(), "2 ms");
+  await page.getByText("This node does not state the weight.").waitFor();
+}));
+
+test("a holder sees neither cores nor the parts of a delegate's session", () => withPage({}, async (page, mock) => {
+  mock.raw = example((snapshot) => {
+    snapshot.cores = [];
+    snapshot.sessions[0].sums_only = true;
+  });
+  const link = page.locator(".sessions").getByRole("link", { name: "greedy" });
+  await link.waitFor();
+  assert.equal(await page.getByRole("heading", { name: "Cores" }).count(), 0);
+  await link.click();
+  await page.getByText("only sums are shown").waitFor();
+  await page.getByText("does not share the right to change it").waitFor();
+  assert.equal(await page.locator("form.share").count(), 0);
 }));

@@ -78,8 +78,12 @@ pub fn ui(out: &mut impl Write, args: &UiArgs) -> Result<(), Failure> {
     let page = RunningUi::start(options, folder.as_deref()).map_err(UiCommandError::from)?;
     let mut signals = Signals::default();
     signals.catch().map_err(UiCommandError::from)?;
-    writeln!(out, "The page is at {}", page.address())?;
-    writeln!(out, "The address opens one browser. Ctrl-C ends the page.")?;
+    // One write, so that a reader of the first line alone does not end the page.
+    let text = format!(
+        "The page is at {}\nThe address opens one browser. Ctrl-C ends the page.\n",
+        page.address()
+    );
+    out.write_all(text.as_bytes())?;
     out.flush()?;
     while !signals.interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(CHECK_INTERVAL);

@@ -12,7 +12,8 @@ export interface Loss {
 
 /** Returns the losses of a session by cause: those in its usage, and newer ones that only a channel or output shows. */
 export function lossCounts(session: SessionStatus): Counts {
-  const parts: Counts = {};
+  // Names of causes come from the node: they must meet no name of an object's own.
+  const parts = Object.create(null) as Counts;
   for (const part of [...session.channels, ...(session.outputs ?? [])]) {
     for (const [cause, count] of Object.entries(part.drops)) parts[cause] = (parts[cause] ?? 0) + count;
   }

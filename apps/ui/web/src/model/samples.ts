@@ -8,6 +8,10 @@ import type { SessionRates, SessionStatus, Snapshot, SnapshotRates } from "../sn
 export const SAMPLES_MAX = 3600;
 /** The most columns that are kept; a node has few interfaces and links. */
 const COLUMNS_MAX = 400;
+/** Without samples for this long, the line of a chart is broken. */
+const GAP_S = 3;
+/** A clock that is set back by more than this begins a new series. */
+const CLOCK_BACK_S = 60;
 
 export type Sample = Record<string, number | null>;
 
@@ -80,14 +84,22 @@ export class Series {
 
   /** Adds a sample, unless it is not newer than the last one. */
   add(atMs: number, sample: Sample): void {
-    const last = this.at.at(-1);
-    if (last !== undefined && atMs / 1000 <= last) return;
+    const [at, last] = [atMs / 1000, this.at.at(-1)];
+    if (last !== undefined && at < last - CLOCK_BACK_S) {
+      this.at = [];
+      this.columns.clear();
+    } else if (last !== undefined && at <= last) return;
+    else if (last !== undefined && at - last > GAP_S) this.push(last + 1, {});
+    this.push(at, sample);
+  }
+
+  private push(at: number, sample: Sample): void {
     for (const name of Object.keys(sample)) {
       if (!this.columns.has(name) && this.columns.size < COLUMNS_MAX) {
         this.columns.set(name, new Array<number | null>(this.at.length).fill(null));
       }
     }
-    this.at.push(atMs / 1000);
+    this.at.push(at);
     for (const [name, column] of this.columns) column.push(sample[name] ?? null);
     if (this.at.length <= SAMPLES_MAX) return;
     this.at.shift();

@@ -17,6 +17,11 @@ export function shown(text: unknown): string {
   return whole.replace(NOT_PLAIN_ALL, (c) => NAMED[c] ?? `\\u{${(c.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
+/** Returns true if a text can be pasted elsewhere: a shell would run what follows a line feed. */
+export function isPlain(text: string): boolean {
+  return !NOT_PLAIN.test(text);
+}
+
 function stringOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   return typeof value === "object" ? (JSON.stringify(value) ?? "") : String(value);

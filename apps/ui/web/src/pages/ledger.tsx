@@ -78,7 +78,7 @@ function RangeForm({ range, setRange }: { range: { since: number | null; until: 
 const CHAIN = { whole: "The chain is whole", broken: "The chain is broken", unknown: "The chain is not verified" };
 
 function Verified({ verified: { state, text } }: { verified: Ledger["verified"] }) {
-  const words = CHAIN[state] ?? CHAIN.unknown;
+  const words = Object.hasOwn(CHAIN, state) ? CHAIN[state] : CHAIN.unknown;
   const [name, sign] = state === "whole" ? ["good", "●"] : state === "broken" ? ["bad", "▲"] : ["soft", "○"];
   return <p role={state === "broken" ? "alert" : undefined}><span class={name}><span aria-hidden="true">{sign}</span> {words}.</span> <span class="soft"><Foreign text={text} max={240} /></span></p>;
 }

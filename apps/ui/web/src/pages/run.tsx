@@ -3,13 +3,12 @@ import type { RunRequest } from "../api";
 import { faultOf } from "../model/parameters";
 import { plural, shown } from "../model/text";
 import { bytes } from "../model/units";
-import { Modules } from "../parts/run-modules";
 import { Progress } from "../parts/run-progress";
 import { Foreign, Title } from "../parts/text";
 import { run, startRun } from "../run";
 import { snapshot, state } from "../store";
 import { Source, type RunSource } from "../parts/run-source";
-import { chosen, values } from "../parts/run-modules";
+import { chosen, Modules, values } from "../parts/run-modules";
 
 /** Runs modules over a capture, or over an interface for a while, on the machine of `weir ui`. */
 export function RunPage() {
@@ -44,7 +43,7 @@ export function RunPage() {
         event.preventDefault();
         start();
       }}>
-        <Source source={source} interfaces={(snapshot.value?.interfaces ?? []).map((it) => it.name)} />
+        <Source source={source} interfaces={state.value?.run_interfaces ?? (snapshot.value?.interfaces ?? []).map((it) => it.name)} />
         <Modules modules={modules} />
         <section class="go" aria-label="Start">
           <p class="soft">The modules run in weir's sandbox on this machine, as the user of weir ui. The copy of the capture is deleted when the report is closed.</p>

@@ -3,6 +3,7 @@ import { refusal } from "../parts/act";
 import { ask } from "../parts/dialog";
 import { FindingList } from "../parts/node-news";
 import { SessionCharts } from "../parts/session-charts";
+import { Limits } from "../parts/session-limits";
 import { Losses } from "../parts/session-losses";
 import { Modules } from "../parts/session-modules";
 import { Rows } from "../parts/session-rows";
@@ -22,7 +23,7 @@ export function SessionPage({ name }: { name: string }) {
   if (!session) {
     return (
       <section>
-        <Title>{shown(name)}</Title>
+        <Title><Foreign text={name} max={60} /></Title>
         <p>There is no session of this name that you may see. It may have been closed; its usage is in the <a href="#/ledger">ledger</a>.</p>
         <p><a href="#/node">All sessions</a></p>
       </section>
@@ -36,10 +37,10 @@ export function SessionPage({ name }: { name: string }) {
       <Title side={<>
         <State text={state.text} isGood={state.isRunning} />
         {mayManage.value && <button type="button" class="danger" onClick={() => askClose(name)}>Close session …</button>}
-      </>}>{shown(name)}</Title>
+      </>}><Foreign text={name} max={60} /></Title>
       <About session={session} />
       <SessionCharts name={name} />
-      <div class="grid">
+      <div class="grid half">
         <Losses losses={losses.value.get(name) ?? []} />
         <ShareSection session={session} />
       </div>
@@ -48,6 +49,7 @@ export function SessionPage({ name }: { name: string }) {
         <VirtualCpus session={session} rates={its} />
         <Channels session={session} rates={its} />
         <Outputs session={session} rates={its} />
+        <Limits session={session} />
       </div>
       {(session.findings?.latest ?? []).length > 0 && (
         <section aria-labelledby="found"><h2 id="found">Findings</h2><FindingList list={session.findings?.latest ?? []} /></section>

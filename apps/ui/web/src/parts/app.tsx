@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import { shown } from "../model/text";
+import { cut, shown } from "../model/text";
 import { CredentialsPage } from "../pages/credentials";
 import { DecisionsPage } from "../pages/decisions";
 import { LedgerPage } from "../pages/ledger";
@@ -42,7 +42,7 @@ export function App() {
   const { page, name } = route.value;
   useEffect(() => {
     const title = page === "session" ? shown(name) : (PAGES.find((entry) => entry.path === page)?.title ?? "weir");
-    document.title = node === undefined ? "weir" : `${title} · ${shown(node)} · weir`;
+    document.title = node === undefined ? "weir" : `${cut(title, 60)} · ${cut(shown(node), 60)} · weir`;
   }, [node, page, name]);
   return (
     <>

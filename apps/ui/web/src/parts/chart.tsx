@@ -84,6 +84,8 @@ export function Chart(props: Props) {
   current.current = props;
   useEffect(() => {
     let plot: uPlot | null = null;
+    // A chart that is out of sight is drawn when it comes into sight.
+    let isVisible = true;
     const data = (): uPlot.AlignedData => [props.series.at, ...props.lines.map((line) => props.series.column(line.column))];
     const tell = (index: number | null) => {
       const at = index ?? props.series.at.length - 1;
@@ -96,7 +98,7 @@ export function Chart(props: Props) {
       if (time) time.textContent = index === null || props.series.at[at] === undefined ? "now" : clock((props.series.at[at] ?? 0) * 1000);
     };
     const draw = () => {
-      if (plot === null || document.hidden) return;
+      if (plot === null || document.hidden || !isVisible) return;
       plot.setData(data(), false);
       const [first, last] = [props.series.at[0] ?? 0, props.series.at.at(-1) ?? 1];
       const range = current.current.range.value;
@@ -125,11 +127,19 @@ export function Chart(props: Props) {
       const width = Math.max(200, box.current?.clientWidth ?? 200);
       if (plot !== null && plot.width !== width) plot.setSize({ width, height: HEIGHT });
     });
-    if (box.current) resized.observe(box.current);
+    const sighted = new IntersectionObserver(([entry]) => {
+      isVisible = entry?.isIntersecting ?? true;
+      draw();
+    }, { rootMargin: "200px" });
+    if (box.current) {
+      resized.observe(box.current);
+      sighted.observe(box.current);
+    }
     return () => {
       stopColours();
       stopData();
       resized.disconnect();
+      sighted.disconnect();
       plot?.destroy();
     };
   }, [props.series, props.lines]);

@@ -9,11 +9,11 @@ export function Connection() {
   const since = span((now.value - loss.sinceMs) / 1000);
   const part = loss.part === "node" ? "the node" : "weir ui";
   return (
-    <div class="connection">
+    <aside class="connection" aria-label="Connection">
       <span role="alert"><span class="sign" aria-hidden="true">▲</span> <strong>The connection to {part} is lost.</strong>{" "}
         <Foreign text={loss.why} max={160} />.</span>{" "}
       <span>{snapshot.value === null ? "" : "Shown is the last known state. "}Lost for {since}; the page tries again by itself.</span>
-    </div>
+    </aside>
   );
 }
 

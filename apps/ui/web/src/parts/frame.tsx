@@ -1,9 +1,8 @@
-import { zone } from "../model/time";
-import { shown, plural } from "../model/text";
-import { span } from "../model/time";
+import { span, zone } from "../model/time";
+import { plural, shown } from "../model/text";
 import { bytes } from "../model/units";
 import { PAGES, route } from "../routes";
-import { lost, rates, snapshot, state } from "../store";
+import { lost, rates, snapshot, state, unknown } from "../store";
 import { setTheme, theme, type Theme } from "../theme";
 import { Foreign } from "./text";
 
@@ -27,7 +26,7 @@ export function Header() {
 
 function NodeName() {
   const name = snapshot.value?.node ?? state.value?.node;
-  if (name === undefined) return <span class="node-name soft">connecting …</span>;
+  if (name === undefined) return <span class="node-name soft">{unknown.value === null ? "connecting …" : "not connected"}</span>;
   const isLost = lost.value !== null;
   return (
     <span class="node-name">

@@ -1,8 +1,7 @@
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../api";
-import { shown } from "../model/text";
+import { cut, shown } from "../model/text";
 import { bits, percent } from "../model/units";
 import { nodeSeries, seriesVersion, snapshot } from "../store";
 import { Chart, type Line } from "./chart";
@@ -45,7 +44,7 @@ export function NodeCharts() {
       {problem.value !== null && <p class="soft">The earlier part is missing: <Foreign text={problem.value} /></p>}
       <div class="charts">
         {charts.map(({ kind, name, lines }) => (
-          <Chart key={`${kind} ${name}`} title={`${kind === "core" ? "Core" : kind === "link" ? "Link" : "Interface"} ${shown(name)}`} series={nodeSeries}
+          <Chart key={`${kind} ${name}`} title={`${kind === "core" ? "Core" : kind === "link" ? "Link" : "Interface"} ${cut(shown(name), 40)}`} series={nodeSeries}
             lines={lines} format={kind === "core" ? percent : bits} range={range} onZoom={zoom} />
         ))}
       </div>

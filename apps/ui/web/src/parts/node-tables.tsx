@@ -102,5 +102,5 @@ export function Lost({ rate, count, cause }: { rate: number | null; count: numbe
 function Fragments({ name, counts }: { name: string; counts: Counts }) {
   const list = Object.entries(counts).filter(([, count]) => count > 0).slice(0, 16);
   if (list.length === 0) return null;
-  return <p class="soft">Fragments on {shown(name)}: {list.map(([outcome, count]) => `${whole(count)} ${shown(outcome)}`).join(", ")}</p>;
+  return <p class="soft">Fragments on <Foreign text={name} max={24} />: {list.map(([outcome, count]) => `${whole(count)} ${shown(outcome)}`).join(", ")}</p>;
 }

@@ -14,6 +14,9 @@ import { SortHead, Table } from "./table";
 const sort = signal<{ key: SortKey; direction: 1 | -1 }>({ key: "name", direction: 1 });
 const filter = signal({ text: "", onlyLosing: false });
 
+/** The rows that are made; a filter finds the others. */
+const ROWS_MAX = 1_000;
+
 /** The order of names; a new value only if the order differs. */
 const names = signal<string[]>([]);
 const losing = computed(() => [...rows.value.values()].filter((row) => row.losses.value > 0).length);
@@ -80,15 +83,37 @@ function setRow(signals: RowSignals, row: SessionRow): void {
   setMeasure(signals.bandwidth, row.bandwidth);
 }
 
+/** Rows on the screen change each second; the others in turn, each within so many seconds. */
+const HIDDEN_EVERY = 10;
+const visible = new Set<string>();
+let turn = 0;
+
+const observer = new IntersectionObserver((entries) => {
+  batch(() => {
+    for (const { target, isIntersecting } of entries) {
+      const name = (target as HTMLElement).dataset["name"] ?? "";
+      if (!isIntersecting) visible.delete(name);
+      else {
+        visible.add(name);
+        const [signals, row] = [cells.get(name), rows.peek().get(name)];
+        if (signals && row) setRow(signals, row);
+      }
+    }
+  });
+});
+
 /** Takes over the rows of a snapshot. */
 function update(next: ReadonlyMap<string, SessionRow>): void {
   for (const name of cells.keys()) if (!next.has(name)) cells.delete(name);
+  turn = (turn + 1) % HIDDEN_EVERY;
+  let n = 0;
   for (const [name, row] of next) {
     const signals = cells.get(name);
-    if (signals) setRow(signals, row);
-    else cells.set(name, rowSignals(row));
+    if (!signals) cells.set(name, rowSignals(row));
+    else if (visible.has(name) || n % HIDDEN_EVERY === turn) setRow(signals, row);
+    n += 1;
   }
-  const ordered = order(next.values(), sort.value, filter.value);
+  const ordered = order(next.values(), sort.value, filter.value).slice(0, ROWS_MAX);
   const before = names.peek();
   if (ordered.length !== before.length || ordered.some((name, at) => name !== before[at])) names.value = ordered;
 }
@@ -98,6 +123,17 @@ function MeasureCell({ of, class: name }: { of: MeasureSignals; class?: string }
 }
 
 class Row extends Component<{ name: string }> {
+  private element: HTMLTableRowElement | null = null;
+
+  override componentDidMount() {
+    if (this.element) observer.observe(this.element);
+  }
+
+  override componentWillUnmount() {
+    if (this.element) observer.unobserve(this.element);
+    visible.delete(this.props.name);
+  }
+
   /** The signals of a row stay the same objects as long as the row is there. */
   override shouldComponentUpdate(next: { name: string }) {
     return next.name !== this.props.name;
@@ -108,7 +144,7 @@ class Row extends Component<{ name: string }> {
     if (!it) return null;
     const text = shown(name);
     return (
-      <tr class={it.class}>
+      <tr class={it.class} data-name={name} ref={(element) => { if (element) this.element = element; }}>
         <th scope="row"><a href={sessionHref(name)} title={text}>{cut(text, 48)}</a></th>
         <MeasureCell of={it.cpu} />
         <td class="loss"><span class="n">{it.losses}</span><span class="cause">{it.cause}</span></td>

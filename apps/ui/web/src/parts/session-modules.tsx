@@ -24,7 +24,7 @@ export function Modules({ session, rates }: { session: SessionStatus; rates: Ses
   return (
     <section aria-labelledby="modules">
       <h2 id="modules">Modules</h2>
-      <Table label="Modules">
+      <Table label="Modules" class="tight">
         <thead><tr>
           <th scope="col">Module</th><th scope="col">State</th><th scope="col">Tier</th><th scope="col">Bound</th><th scope="col">Back end</th>
           <th scope="col" class="n">Packets/s</th><th scope="col" class="n">Time/packet</th><th scope="col" class="n">CPU</th><th scope="col" class="n">Memory</th>
@@ -50,7 +50,7 @@ function ModuleRow({ session, module, rates, hasEnded }: { session: string; modu
     <tr>
       <th scope="row"><Foreign text={module.name} max={48} /> <span class="soft"><Foreign text={module.module} max={48} /></span></th>
       <td><State text={module.state} isGood={module.state === "running"} /></td>
-      <td><span title={TIERS[module.tier] ?? ""}><Foreign text={module.tier} /></span></td>
+      <td><span title={Object.hasOwn(TIERS, module.tier) ? TIERS[module.tier] : undefined}><Foreign text={module.tier} /></span></td>
       <td>{module.bound ? <Foreign text={module.bound} max={60} /> : <span class="soft">–</span>}</td>
       <td><Foreign text={module.back_end ?? ""} max={30} /></td>
       <td class="n">{si(rates?.packets)}</td>

@@ -110,5 +110,5 @@ function Drops({ rate, drops }: { rate: number | null; drops: Counts }) {
 function Preprocessed({ name, counts }: { name: string; counts: Counts }) {
   const list = Object.entries(counts).filter(([, count]) => count > 0).slice(0, 16);
   if (list.length === 0) return null;
-  return <p class="soft">Preprocessing of {shown(name)}: {list.map(([what, count]) => `${whole(count)} ${shown(what)}`).join(", ")}</p>;
+  return <p class="soft">Preprocessing of <Foreign text={name} max={48} />: {list.map(([what, count]) => `${whole(count)} ${shown(what)}`).join(", ")}</p>;
 }

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { cut, shortKey, shown } from "../model/text";
+import { cut, isPlain, shortKey, shown } from "../model/text";
 
 /** Text of another party: escaped, and cut with a button that shows all of it. */
 export function Foreign({ text, max = 80 }: { text: unknown; max?: number }) {
@@ -21,7 +21,8 @@ export function Foreign({ text, max = 80 }: { text: unknown; max?: number }) {
 export function Key({ text }: { text: string }) {
   const [isWhole, setWhole] = useState(false);
   const whole = shown(text);
-  const short = shortKey(whole);
+  // A holder can put any text in the place of a key.
+  const short = cut(shortKey(whole), 80);
   if (short === whole) return <code class="key">{whole}</code>;
   return (
     <button type="button" class="key" aria-expanded={isWhole} title={isWhole ? "Shorten" : "Show the whole key"} onClick={() => setWhole(!isWhole)}>
@@ -47,6 +48,7 @@ export function Copy({ text, label }: { text: string; label: string }) {
     navigator.clipboard.writeText(text).then(() => setState("copied"), () => setState("failed"));
     setTimeout(() => setState(""), 2_500);
   };
+  if (!isPlain(text)) return <span class="bad">▲ It has control characters, so it is not offered for copying.</span>;
   const word = state === "copied" ? "Copied" : state === "failed" ? "Select it" : "Copy";
   return <button type="button" class="small" aria-label={state === "" ? label : `${word}: ${label}`} onClick={copy}>{word}</button>;
 }

@@ -4,6 +4,7 @@ import test from "node:test";
 import { CAUSE_NAMES, causeOf, isLoss } from "../../src/model/causes";
 import { filtered, askedFor, outcomeOf, whoOf } from "../../src/model/decisions";
 import { columnsOf, sums, textOf } from "../../src/model/ledger";
+import { LIMIT_KEYS, limitsOf } from "../../src/model/limits";
 import { LossMeter, lossRate, lossWords } from "../../src/model/losses";
 import { Streams, ROWS_MAX } from "../../src/model/rows";
 import { SAMPLES_MAX, Series, promisedCpu, sampleOfSession } from "../../src/model/samples";
@@ -39,6 +40,8 @@ test("losses have a rate once there is an earlier snapshot of the same run", () 
   assert.deepEqual(losses.find((loss) => loss.cause === "lagged"), { cause: "lagged", count: 9, rate: 2 });
   assert.equal(lossRate(losses), 52, "a verdict is no loss");
   assert.equal(lossWords(losses), "core overloaded, module lags");
+  session.channels[0].drops["constructor"] = 5;
+  assert.equal(meter.update({ ...later, uptime_ns: later.uptime_ns + 1e9 }).get("modest")?.find((loss) => loss.cause === "constructor")?.rate, 5);
   // A node that was started again counts anew.
   assert.equal(meter.update({ ...later, uptime_ns: 1 }).get("modest")?.[0]?.rate, null);
 });
@@ -74,13 +77,26 @@ test("a series keeps an hour, continues a history and knows gaps", () => {
   assert.equal(series.at.length, SAMPLES_MAX);
   assert.deepEqual([series.at[0], series.column("cpu").length, series.column("cpu").at(-1)], [50, SAMPLES_MAX, SAMPLES_MAX + 49]);
   assert.equal(series.column("none")[5], null);
-  series.add(1000, { cpu: 9 });
+  series.add(SAMPLES_MAX * 1000, { cpu: 9 });
   assert.equal(series.at.length, SAMPLES_MAX, "an older sample is not added");
   const next = new Series();
   next.add(5000, { cpu: 5 });
   next.add(6000, { cpu: 6 });
   next.load({ at_ms: [3000, 4000, 5000], columns: { cpu: [3, null, 5], memory: [1, 2] } });
   assert.deepEqual([next.at, next.column("cpu"), next.column("memory")], [[3, 4, 5, 6], [3, null, 5, 6], [1, 2, null, null]]);
+});
+
+test("a series has a gap where samples are missing, and begins anew if the clock was set back", () => {
+  const series = new Series();
+  series.add(1000, { cpu: 1 });
+  series.add(3000, { cpu: 3 });
+  series.add(60_000, { cpu: 60 });
+  assert.deepEqual([series.at, series.column("cpu")], [[1, 3, 4, 60], [1, 3, null, 60]]);
+  series.add(59_000, { cpu: 59 });
+  assert.equal(series.at.length, 4);
+  series.load({ at_ms: [1_000_000], columns: {} });
+  series.add(5000, { cpu: 5 });
+  assert.deepEqual([series.at, series.column("cpu")], [[5], [5]]);
 });
 
 test("a sample of a session is what the server's history has", () => {
@@ -114,4 +130,15 @@ test("the ledger's columns without values are left out, and sums are right", () 
   assert.equal(columnsOf(table, true).length, 2);
   assert.deepEqual(sums(table), [null, 3.5, 0]);
   assert.deepEqual([textOf(1234.5), textOf(0.0001), textOf(12.3456), textOf(null), textOf("\n")], ["1\u202f234.5", "0", "12.346", "–", "\\n"]);
+});
+
+test("the limits of a session are those of the table of resources", () => {
+  const source = readFileSync("../../../core/trust/src/grant/resource.rs", "utf8");
+  const keys = [...source.matchAll(/^\s+key: "([a-z_]+)"/gm)].map(([, key = ""]) => key).filter((key) => key.startsWith("record") || key.startsWith("kept"));
+  assert.ok(keys.length >= 8);
+  assert.deepEqual([...LIMIT_KEYS].sort(), [...new Set(keys)].sort());
+  assert.deepEqual(limitsOf({ record_storage: 1e9, record_storage_used: 4e6, records_over_rate: 1200, writes: "ttl" }), [
+    { title: "Records per second", limit: "none", use: "–", excess: "1\u202f200 lost" },
+    { title: "Kept records", limit: "1 GB", use: "4 MB", excess: "" },
+  ]);
 });
