@@ -252,6 +252,21 @@ impl MemoryReservation {
         self.update(|inner| (self.resize(inner, reserved, ceiling.max(reserved)), false))
     }
 
+    /// Checks that [`Self::change`] to this size would succeed now.
+    ///
+    /// # Errors
+    /// Fails as [`Self::change`] does.
+    pub fn check_change(&self, wanted: Bytes) -> Result<(), ReservationError> {
+        let inner = self.lock();
+        let MemoryState { used, reserved, .. } = inner.state;
+        if wanted < used {
+            return Err(ReservationError::Used { wanted, used });
+        }
+        let others_left = if inner.is_counted { self.node.left() } else { Bytes(0) };
+        let left = Bytes(reserved.0.saturating_add(others_left.0));
+        if wanted > left && wanted > reserved { Err(ReservationError::Left { wanted, left }) } else { Ok(()) }
+    }
+
     /// Changes the reservation as the session itself requests, and returns the new size.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The request to change a running session: all parts of the change are applied, or none.
 
-use crate::control::spec::{Change, ChannelSpec, ProcessorSpec};
+use crate::control::spec::{Change, ChannelSpec, ProcessorSpec, SessionSpec};
 use crate::log::warn;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
@@ -39,22 +39,9 @@ impl Node {
 
     fn make_change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let name = &change.session;
-        let state = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        if state.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
-            return Err(NodeError::Closing(name.clone()));
-        }
-        // The session's modules may have changed the memory reservation by themselves.
+        let (state, present, spec) = self.changed_session(change)?;
         let (reservation, memory) = (Arc::clone(&state.memory), state.memory.state());
         let limits = Arc::clone(&state.limits);
-        let mut present = state.spec.clone();
-        if present.memory != memory.reserved {
-            (present.memory, present.retained_memory_max) = (memory.reserved, Some(memory.ceiling));
-        }
-        let spec = present.changed(change)?;
-        self.check(&spec)?;
-        self.check_ceilings(state.owner.as_ref(), &spec)?;
-        change.processors.iter().try_for_each(|cpu| self.check_tiers(state, cpu))?;
-        change.channels.iter().try_for_each(|channel| check_unused(state, channel))?;
         // If a later step is refused, dropping `claims` releases the tables.
         let claims = state.claims.claim_more(&spec)?;
         let (vps, vps_before) = (state.vps.clone(), Vec::new());
@@ -97,6 +84,31 @@ impl Node {
         }
         // Priority and forwarding may have changed.
         self.route_session(name)
+    }
+
+    /// Returns a session that a change concerns, its present description, and the description after the change, if the
+    /// names, the rights and the modules allow the change.
+    pub(crate) fn changed_session(
+        &self,
+        change: &Change,
+    ) -> Result<(&SessionState, SessionSpec, SessionSpec), NodeError> {
+        let name = &change.session;
+        let state = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        if state.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
+            return Err(NodeError::Closing(name.clone()));
+        }
+        // The session's modules may have changed the memory reservation by themselves.
+        let memory = state.memory.state();
+        let mut present = state.spec.clone();
+        if present.memory != memory.reserved {
+            (present.memory, present.retained_memory_max) = (memory.reserved, Some(memory.ceiling));
+        }
+        let spec = present.changed(change)?;
+        self.check(&spec)?;
+        self.check_ceilings(state.owner.as_ref(), &spec)?;
+        change.processors.iter().try_for_each(|cpu| self.check_tiers(state, cpu))?;
+        change.channels.iter().try_for_each(|channel| check_unused(state, channel))?;
+        Ok((state, present, spec))
     }
 
     fn change_processors(

@@ -8,6 +8,7 @@
 //! A session that changes keeps its number, usage and reservations: only the difference is reserved or given up. Its
 //! earlier modules keep their memory, in addition to the memory of the new modules, until they have stopped.
 
+mod check;
 mod draft;
 mod processors;
 mod switch;

@@ -13,7 +13,7 @@ export const PAGES = [
 
 export interface Route {
   page: string;
-  /** What follows the page's name, such as the name of a session. */
+  /** The rest of the address, such as the name of a session. */
   name: string;
 }
 

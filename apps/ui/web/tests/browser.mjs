@@ -1,4 +1,4 @@
-// What all browser tests share: a browser, and a page on a mock.
+// Common parts of all browser tests: a browser, and a page on a mock.
 
 import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";

@@ -1,4 +1,4 @@
-// What the page costs: 200 sessions that change each second, an hour in short time, and the first paint.
+// The cost of the page: 200 sessions that change each second, an hour in short time, and the first paint.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

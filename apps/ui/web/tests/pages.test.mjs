@@ -20,7 +20,7 @@ test("the token leaves the address bar, and the sessions of the node appear", ()
 }));
 
 test("the session list shows promised, received, and losses with their cause, and changes each second", () => withPage({}, async (page) => {
-  const bob = page.getByRole("row", { name: /bob/ });
+  const bob = page.locator(".sessions").getByRole("row", { name: /bob/ });
   await bob.getByText("queue full").waitFor({ timeout: 5000 });
   assert.match(await bob.innerText(), /▲ [\d.]+ ?k?\/s/);
   assert.match(await bob.innerText(), /% of 10 %/);
@@ -101,7 +101,7 @@ test("rows appear as they arrive, pause, and are bounded", () => withPage({ path
   assert.equal(await table.count(), 0);
 }));
 
-test("a session that is gone says where its usage is", () => withPage({ path: "#/session/nobody" }, async (page) => {
+test("a session that is gone says where its usage is", () => withPage({ path: "#/session/gone" }, async (page) => {
   await page.getByText("There is no session of this name").waitFor();
   await page.evaluate(() => { location.hash = "#/session/%E0%A4%A"; });
   await page.getByText("There is no such page").waitFor();
@@ -192,7 +192,7 @@ test("the example snapshot of the protocol is shown, with unknown rates as such"
   mock.raw = example();
   const link = page.locator(".sessions").getByRole("link", { name: "modest" });
   await link.waitFor();
-  assert.match(await page.getByRole("row", { name: /modest/ }).innerText(), /– of 20 %/);
+  assert.match(await page.locator(".sessions").getByRole("row", { name: /modest/ }).innerText(), /– of 20 %/);
   await page.getByText("handshakes with 192.0.2.9").waitFor();
   await page.getByText("\\u{1b}[2J no clock").waitFor();
   await link.click();

@@ -79,10 +79,8 @@ pub fn ui(out: &mut impl Write, args: &UiArgs) -> Result<(), Failure> {
     let mut signals = Signals::default();
     signals.catch().map_err(UiCommandError::from)?;
     // One write, so that a reader of the first line alone does not end the page.
-    let text = format!(
-        "The page is at {}\nThe address opens one browser. Ctrl-C ends the page.\n",
-        page.address()
-    );
+    let text =
+        format!("The page is at {}\nThe address opens one browser. Ctrl-C ends the page.\n", page.address());
     out.write_all(text.as_bytes())?;
     out.flush()?;
     while !signals.interrupted.load(Ordering::Relaxed) {

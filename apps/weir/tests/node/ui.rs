@@ -296,8 +296,29 @@ fn a_share_is_changed_and_a_page_that_only_shows_changes_nothing() {
     assert_eq!(slice(), 4_000_000);
     assert!(browser.post("/api/request", &change("8ms")).json()["done"].is_object());
     assert_eq!(slice(), 8_000_000);
-    let refused = browser.post("/api/request", &change("40ms")).json();
-    assert!(refused["refused"]["why"].is_string(), "{refused}");
+    // Admission is asked beforehand, and nothing is changed by asking.
+    let check = |request: &Value| browser.post("/api/check", request).json()["refused"].clone();
+    assert_eq!(check(&change("10ms")), Value::Null);
+    let memory = |memory: &str| json!({"change": {"session": "alice", "memory": memory}});
+    assert_eq!(check(&memory("64 MiB")), Value::Null);
+    for (request, says) in [
+        (change("19.9ms"), "core"),
+        (change("40ms"), "period"),
+        (memory("100 TiB"), "memory"),
+        (json!({"change": {"session": "bob", "memory": "1 MiB"}}), "bob"),
+        (json!({"create": {"name": "alice"}}), "alice"),
+        (json!({"create": {"name": "carol", "cpu": [{"period": "20ms", "slice": "19ms"}]}}), "core"),
+    ] {
+        let refused = check(&request);
+        assert!(refused.as_str().is_some_and(|why| why.contains(says)), "{request}: {refused}");
+        // The node refuses the request itself with the same words.
+        assert_eq!(browser.post("/api/request", &request).json()["refused"]["why"], refused, "{request}");
+    }
+    assert_eq!(
+        check(&json!({"create": {"name": "carol", "cpu": [{"period": "20ms", "slice": "1ms"}]}})),
+        Value::Null
+    );
+    assert_eq!((slice(), testbed.snapshot()["sessions"].as_array().unwrap().len()), (json!(8_000_000), 1));
     let refused = browser.post("/api/request", &json!({"close": {"session": "bob"}})).json();
     assert!(refused["refused"]["why"].as_str().unwrap().contains("bob"), "{refused}");
     // Both are in the decisions.
@@ -481,4 +502,41 @@ fn a_run_over_an_uploaded_capture_gives_a_report_that_ends_with_the_page() {
     page.send("PUT", &format!("/api/runs/{number}/capture"), &browser.fields(), b"hello");
     let failed = lines.find(|line| line.get("progress").is_none()).unwrap();
     assert!(failed["failed"].as_str().unwrap().contains("is not a capture"), "{failed}");
+}
+
+#[test]
+fn a_browser_shows_and_changes_a_live_node() {
+    if !is_inside("ui::a_browser_shows_and_changes_a_live_node") {
+        return;
+    }
+    let web = concat!(env!("CARGO_MANIFEST_DIR"), "/../ui/web");
+    if !Path::new(web).join("node_modules/playwright-core").exists()
+        || !Path::new("/usr/bin/chromium").exists()
+    {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: `make test-ui` installs what the browser test needs, and runs it"
+        );
+        return;
+    }
+    let mut testbed = Testbed::new(SESSIONS);
+    load_emitter(&testbed);
+    let page = Page::of(&testbed, &[]);
+    let mut browser = Command::new("node")
+        .arg(format!("{web}/tests/live.mjs"))
+        .arg(page.address())
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/sample/sample.pcap"))
+        .spawn()
+        .unwrap();
+    // Traffic until the browser has seen everything.
+    let status = loop {
+        testbed.send(&vec![udp(1, b"x"); 20]);
+        if let Some(status) = browser.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert!(status.success());
+    let session = testbed.snapshot()["sessions"][0].clone();
+    assert_eq!(session["cpu"][0]["slice_ns"], 4_000_000, "the change was undone");
 }

@@ -2,9 +2,10 @@
 
 use super::ceilings::UsageAudience;
 use super::{SessionOwner, SessionRelation, ceilings};
-use crate::control::protocol::{Explanation, SharedStatus};
+use crate::control::protocol::{Explanation, RequestVerdict, SharedStatus};
 use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
+use weir_admission::Name;
 use weir_trust::credential::{Credential, CredentialRefusal, DatedId, VerifiedCredential};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, UnixSecond};
@@ -45,6 +46,17 @@ fn shared(credential: &VerifiedCredential, owner: &SessionOwner, spec: &SessionS
     let status =
         |share: &&ShareGrant| SharedStatus { session: session.to_string(), share: share.to_string() };
     shares.iter().map(status).collect()
+}
+
+/// Explains a request of an operator, who has no credential.
+pub(crate) fn of_operator(node: &Name, at: UnixSecond, verdict: RequestVerdict) -> Explanation {
+    Explanation {
+        node: node.to_string(),
+        at: at.number(),
+        holder: "the operator".to_owned(),
+        verdict: Some(verdict),
+        ..Explanation::default()
+    }
 }
 
 /// Explains a credential that is not valid.

@@ -4,11 +4,10 @@ use super::{Daemon, now};
 use crate::control::authority::ceilings::UsageAudience;
 use crate::control::authority::{self, Requester, SessionOwner, SharedRights, explain};
 use crate::control::protocol::{ControlRequest, Explain, Explanation, RequestVerdict};
-use crate::sessions::error::NodeError;
 use crate::sessions::node::Node;
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_trust::credential::{Credential, VerifiedCredential};
+use weir_trust::credential::Credential;
 use weir_trust::grant::UnixSecond;
 
 /// The error of a request to explain a credential.
@@ -42,8 +41,16 @@ impl Daemon {
         Explain { credential, request }: Explain,
         body: Option<&[u8]>,
     ) -> Result<Explanation, ExplainError> {
-        let trust = self.trust().ok_or(ExplainError::NoRemoteAccess)?;
         let at = UnixSecond::containing(now());
+        // The operator also asks about requests of their own.
+        let request = match (requester, &credential, request) {
+            (Requester::Operator(_), None, Some(request)) => {
+                let verdict = RequestVerdict { refused: self.would_refuse(requester, request, body) };
+                return Ok(explain::of_operator(&self.name(), at, verdict));
+            }
+            (_, _, request) => request,
+        };
+        let trust = self.trust().ok_or(ExplainError::NoRemoteAccess)?;
         let audience = if matches!(requester, Requester::Operator(_)) {
             UsageAudience::Operator
         } else {
@@ -68,30 +75,32 @@ impl Daemon {
             explain::explanation(verified, owned, trust.name(), at, audience)
         });
         let verdict =
-            request.map(|request| RequestVerdict { refused: self.would_refuse(verified, request, body) });
+            request.map(|request| RequestVerdict { refused: self.would_refuse(&holder, request, body) });
         Ok(Explanation { verdict, ..explained })
     }
 
-    /// Returns the reason why a request of a holder would be refused; `None` if it would be allowed.
+    /// Returns the reason for which a request would be refused; `None` if it would be allowed. For requests to create or
+    /// change a session, admission is included: the capacity of cores, memory and links at this time.
     fn would_refuse(
         &self,
-        holder: &Arc<VerifiedCredential>,
+        requester: &Requester,
         request: ControlRequest,
         body: Option<&[u8]>,
     ) -> Option<String> {
-        let hypothetical = SessionOwner::hypothetical(holder, &request);
+        let hypothetical = match requester {
+            Requester::Holder(holder) => SessionOwner::hypothetical(holder, &request),
+            Requester::Operator(_) => None,
+        };
         let rights_over = |name: &Name| {
             let hypothetical = || hypothetical.clone().filter(|owner| owner.name() == *name);
             self.shared_rights(name)
                 .or_else(|| Some(SharedRights { owner: hypothetical()?, share: Vec::new() }))
         };
-        let requester = Requester::Holder(Arc::clone(holder));
-        let permitted = match authority::permit(&requester, request, body, &rights_over, &self.setup.shipped)
-        {
+        let permitted = match authority::permit(requester, request, body, &rights_over, &self.setup.shipped) {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };
-        if let Some(refusal) = self.records_refusal(&requester, &permitted.request) {
+        if let Some(refusal) = self.records_refusal(requester, &permitted.request) {
             return Some(refusal.to_string());
         }
         let inventory = self.with_node(Node::inventory);
@@ -100,15 +109,15 @@ impl Daemon {
                 // The holder's right is checked first, so that a refusal reveals nothing about the node.
                 self.node.lock().check_ceilings(permitted.owner.as_ref(), spec)?;
                 inventory.check(spec)?;
-                let node = self.node.lock();
-                if node.sessions.contains_key(&spec.name) {
-                    return Err(NodeError::Exists(spec.name.clone()));
-                }
-                Ok(())
+                self.node.lock().check_new_session(spec)
             }
-            ControlRequest::Change(change) => self.filters_of_change(change, &inventory).map(drop),
+            ControlRequest::Change(change) => {
+                self.filters_of_change(change, &inventory)?;
+                self.node.lock().check_change(change)
+            }
             _ => Ok(()),
         };
-        check().err().map(|error| error.for_holder())
+        let is_operator = matches!(requester, Requester::Operator(_));
+        check().err().map(|error| if is_operator { error.to_string() } else { error.for_holder() })
     }
 }

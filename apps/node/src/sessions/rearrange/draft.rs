@@ -245,7 +245,7 @@ impl Node {
     }
 
     /// Returns the present overrun of a virtual CPU.
-    fn overrun(&self, vp: &Vp) -> Nanos {
+    pub(super) fn overrun(&self, vp: &Vp) -> Nanos {
         let id = vp.id;
         let overrun = self.cores.get(vp.core).map(|core| core.execute(move |runner| runner.overrun(id)));
         overrun.and_then(Result::ok).flatten().unwrap_or(Nanos(0))

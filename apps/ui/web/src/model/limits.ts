@@ -8,7 +8,7 @@ export interface Limit {
   limit: string;
   /** The present use of what can be given back; empty for rates. */
   use: string;
-  /** What exceeded the limit, since the session was created; empty for nothing. */
+  /** The amount beyond the limit, since the session was created; empty for nothing. */
   excess: string;
 }
 

@@ -21,7 +21,7 @@ export interface CpuFields {
 }
 
 export interface OutputFields {
-  /** What the form does not change. Counters are not part of it, so that forms can be compared. */
+  /** The part that the form does not change. Counters are not part of it, so that forms can be compared. */
   status: Pick<OutputStatus, "name" | "link" | "tap" | "queue" | "filter" | "period_ns">;
   reserve: string;
   cap: string;

@@ -17,7 +17,7 @@ export function Connection() {
   );
 }
 
-/** What to do if the server does not know this tab. */
+/** The advice for a tab that the server does not know. */
 export function Unknown({ why }: { why: string }) {
   return (
     <section class="narrow">

@@ -1,4 +1,4 @@
-// What modules have found, and what the node has refused.
+// Findings of modules, and refusals of the node.
 
 import { api } from "../api";
 import { askedFor, whoOf } from "../model/decisions";
