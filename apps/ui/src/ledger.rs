@@ -2,8 +2,10 @@
 
 use crate::route::LedgerRange;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use weir_ledger::{
-    Decision, LedgerCell, LedgerEntry, LedgerEvent, LedgerTable, LedgerText, UsageSummary, is_decision,
+    Decision, DecisionOutcome, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText,
+    UsageSummary, is_decision,
 };
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
@@ -12,6 +14,8 @@ use weir_units::Timestamp;
 
 /// The most decisions that the page shows: the latest ones.
 const DECISIONS_MAX: usize = 1000;
+/// The most sessions whose holders are looked up.
+const HOLDERS_MAX: usize = 100_000;
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
 
@@ -194,9 +198,9 @@ pub fn parquet(table: &LedgerTable) -> Result<Vec<u8>, TableFileError> {
     weir_records::table_file(columns.collect())
 }
 
-/// A table in the form that the page reads.
+/// A table in the form that the page reads: a row has a name, and then a value for each column.
 #[derive(Debug, Serialize)]
-pub struct TableAnswer {
+struct TableAnswer {
     columns: Vec<ColumnAnswer>,
     rows: Vec<Vec<serde_json::Value>>,
 }
@@ -204,22 +208,137 @@ pub struct TableAnswer {
 #[derive(Debug, Serialize)]
 struct ColumnAnswer {
     key: &'static str,
-    title: &'static str,
+    title: String,
     unit: &'static str,
+}
+
+/// The usage of sessions, the sums by holder, and the state of the ledger.
+#[derive(Debug, Serialize)]
+pub struct LedgerAnswer {
+    #[serde(flatten)]
+    sessions: TableAnswer,
+    holders: TableAnswer,
+    verified: VerifiedAnswer,
+}
+
+#[derive(Debug, Serialize)]
+struct VerifiedAnswer {
+    state: &'static str,
+    text: String,
+}
+
+/// The name of the column with a session's name.
+const NAME: &str = "session";
+/// The columns that identify a row and have no sum.
+const IDENTIFYING: [&str; 4] = ["id", "begin", "end", "intervals"];
+/// The name of the operator's row in the sums by holder.
+const OPERATOR: &str = "the operator";
+/// The name of the row of sessions whose holder the ledger does not tell.
+const UNKNOWN: &str = "(not known)";
+
+/// Returns the usage of sessions and holders in a time range, in the form that the page reads.
+///
+/// # Errors
+/// The node refuses, or the connection fails. An error of the ledger itself is part of the answer.
+pub fn answer(node: &NodeLocation, range: LedgerRange) -> Result<LedgerAnswer, ClientError> {
+    let whole = "the node has read and verified its whole ledger for this answer. `weir ledger --verify` checks the files independently of the node";
+    let (table, verified) = match usage(node, range) {
+        Ok(table) => (table, VerifiedAnswer { state: "whole", text: whole.to_owned() }),
+        Err(ClientError::Refused(why)) => {
+            (LedgerTable::default(), VerifiedAnswer { state: "broken", text: why })
+        }
+        Err(error) => return Err(error),
+    };
+    let holders = holders(node)?;
+    Ok(LedgerAnswer { holders: sums_by_holder(&table, &holders), sessions: (&table).into(), verified })
+}
+
+/// Returns the holder of each session, by the session's name on the node, from the requests that created sessions.
+fn holders(node: &NodeLocation) -> Result<BTreeMap<String, String>, ClientError> {
+    let request =
+        LedgerRequest { part: LedgerPart::Decisions, session: None, since_ns: None, until_ns: None };
+    let mut holders = BTreeMap::new();
+    let handled = query(node, request, |entry| {
+        if let LedgerEvent::Decision(decision) = &entry.event
+            && decision.outcome == DecisionOutcome::Allowed
+            && let (Some(session), Some(key)) = (&decision.session, &decision.key)
+            && holders.len() < HOLDERS_MAX
+        {
+            holders.insert(session.to_string(), key.to_string());
+        }
+    });
+    match handled {
+        // The table's own request has told why.
+        Ok(()) | Err(ClientError::Refused(_)) => Ok(holders),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the sum of each column of numbers by holder.
+fn sums_by_holder(table: &LedgerTable, holders: &BTreeMap<String, String>) -> TableAnswer {
+    let summed: Vec<usize> = table
+        .columns()
+        .iter()
+        .enumerate()
+        .filter(|(_, column)| column.key != NAME && !IDENTIFYING.contains(&column.key))
+        .map(|(index, _)| index)
+        .collect();
+    let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in table.rows() {
+        let session = match row.first() {
+            Some(LedgerCell::Text(session)) => session.as_str(),
+            _ => "",
+        };
+        // Sessions of holders have the key's digits in their names on the node; the operator's have names without them.
+        let of_requests = session.strip_prefix("(requests of ").and_then(|it| it.strip_suffix(')'));
+        let holder = match (of_requests, holders.get(session)) {
+            (Some(holder), _) => holder,
+            (None, Some(holder)) => holder.as_str(),
+            (None, None) if session.is_empty() => UNKNOWN,
+            (None, None) => OPERATOR,
+        };
+        let sum = sums.entry(holder.to_owned()).or_insert_with(|| vec![0.0; summed.len()]);
+        for (sum, index) in sum.iter_mut().zip(&summed) {
+            *sum += row.get(*index).and_then(number).unwrap_or(0.0);
+        }
+    }
+    let columns =
+        summed.iter().filter_map(|index| table.columns().get(*index)).map(ColumnAnswer::from).collect();
+    let rows = sums.into_iter().map(|(holder, sums)| {
+        std::iter::once(serde_json::Value::from(holder)).chain(sums.into_iter().map(Into::into)).collect()
+    });
+    TableAnswer { columns, rows: rows.collect() }
+}
+
+/// Returns the value of a cell that is a number.
+fn number(cell: &LedgerCell) -> Option<f64> {
+    match cell {
+        LedgerCell::Count(_) | LedgerCell::Decimal { .. } => cell.to_string().parse().ok(),
+        LedgerCell::None | LedgerCell::Text(_) => None,
+    }
+}
+
+impl From<&LedgerColumn> for ColumnAnswer {
+    /// The title is the name that programs read, without its unit: titles for narrow terminals are ambiguous without the unit.
+    fn from(column: &LedgerColumn) -> Self {
+        let unit_suffix = column.key.rsplit_once('_').map_or("", |(_, suffix)| suffix);
+        let name = if column.unit == unit_suffix {
+            column.key.strip_suffix(unit_suffix).unwrap_or(column.key)
+        } else {
+            column.key
+        };
+        Self { key: column.key, title: name.replace('_', " ").trim().to_owned(), unit: column.unit }
+    }
 }
 
 impl From<&LedgerTable> for TableAnswer {
     fn from(table: &LedgerTable) -> Self {
-        let columns = table.columns().iter();
-        let columns =
-            columns.map(|it| ColumnAnswer { key: it.key, title: it.title, unit: it.unit }).collect();
+        let columns = table.columns().iter().skip(1).map(ColumnAnswer::from).collect();
         let cell = |cell: &LedgerCell| match cell {
             LedgerCell::None => serde_json::Value::Null,
             LedgerCell::Text(text) => text.as_str().into(),
             LedgerCell::Count(count) => (*count).into(),
-            LedgerCell::Decimal { .. } => {
-                cell.to_string().parse::<f64>().map_or(serde_json::Value::Null, Into::into)
-            }
+            LedgerCell::Decimal { .. } => number(cell).map_or(serde_json::Value::Null, Into::into),
         };
         Self { columns, rows: table.rows().iter().map(|row| row.iter().map(cell).collect()).collect() }
     }

@@ -177,17 +177,17 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
         Route::Decisions { since_s } => {
             Ok(json(StatusCode::OK, &ledger::decisions(&ui.node, since_s, now())?))
         }
-        Route::Ledger(range, form) => {
-            let table = ledger::usage(&ui.node, range)?;
-            Ok(match form {
-                LedgerForm::Json => json(StatusCode::OK, &ledger::TableAnswer::from(&table)),
-                LedgerForm::Csv => Response::new(StatusCode::OK, "text/csv; charset=utf-8", table.to_csv()),
-                LedgerForm::Parquet => {
-                    let file = ledger::parquet(&table)?;
-                    Response::new(StatusCode::OK, "application/vnd.apache.parquet", file)
-                }
-            })
-        }
+        Route::Ledger(range, form) => Ok(match form {
+            LedgerForm::Json => json(StatusCode::OK, &ledger::answer(&ui.node, range)?),
+            LedgerForm::Csv => {
+                let file = ledger::usage(&ui.node, range)?.to_csv();
+                Response::new(StatusCode::OK, "text/csv; charset=utf-8", file)
+            }
+            LedgerForm::Parquet => {
+                let file = ledger::parquet(&ledger::usage(&ui.node, range)?)?;
+                Response::new(StatusCode::OK, "application/vnd.apache.parquet", file)
+            }
+        }),
         Route::Credentials => Err(RequestError::NotForPages),
         Route::CreateRun => {
             #[derive(Serialize)]

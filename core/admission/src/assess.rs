@@ -217,6 +217,16 @@ impl Assessment {
         worst(&self.comparisons)
     }
 
+    /// Returns the bound on the work for a packet, in fuel: of the entry points for packets, the one with the highest part of
+    /// its limit. `None` for a module without such an entry point.
+    pub fn packet_bound(&self) -> Option<weir_bounds::Linear> {
+        let is_packet = |it: &&Comparison| {
+            it.resource == crate::LimitedResource::Fuel && it.entry.is_some_and(|entry| entry.packets() > 0)
+        };
+        let packets = self.comparisons.iter().filter(is_packet);
+        packets.max_by(|one, other| one.ratio().total_cmp(&other.ratio())).map(|it| it.bound)
+    }
+
     /// Returns the bounds that the analysis found.
     pub fn analysis(&self) -> &Analysis {
         &self.analysis

@@ -275,10 +275,12 @@ impl Node {
             &self.records,
             Arc::clone(&account),
         )?;
+        let bound = admitted.assessment().packet_bound();
         let module = SessionModule {
             number,
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
+            bound: bound.map(|bound| self.loader.fuel_rate.calibration.time_bound(bound).to_string()),
             isolation,
             first_back_end,
             vouched,

@@ -100,6 +100,8 @@ pub(crate) struct SessionModule {
     pub(crate) hash_and_signers: Option<HashAndSigners>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
+    /// Bound on the time for a packet, as text; `None` for a module that gets no packets.
+    pub(crate) bound: Option<String>,
     /// Isolation of the module's sandbox process; empty for a module in the node's process.
     pub(crate) isolation: String,
     /// The compiler of the code in which the module has started.

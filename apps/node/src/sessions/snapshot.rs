@@ -132,6 +132,7 @@ impl Node {
             period_ns: period.0,
             slice_ns: slice.0,
             borrow: vp.spec.borrow,
+            weight: vp.spec.weight,
             used_ns: stats.used().0,
             spare_ns: stats.spare.0,
             periods_missed: stats.periods_missed,

@@ -115,6 +115,7 @@ pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
         name: name.to_string(),
         module: module.title.clone(),
         tier: module.tier.name().to_owned(),
+        bound: module.bound.clone(),
         state: if is_ended { "unloaded" } else { "running" }.to_owned(),
         isolation: module.isolation.clone(),
         back_end: module.back_end().to_string(),

@@ -29,7 +29,8 @@ await page.locator(".sessions").getByRole("link", { name: "alice" }).click();
 await page.getByRole("heading", { name: "alice" }).waitFor();
 await page.getByText("emitter").first().waitFor();
 await page.locator("figure.chart canvas").first().waitFor();
-await page.locator("section", { has: page.getByRole("heading", { name: /Rows/ }) }).locator("tbody tr").first().waitFor();
+await page.getByRole("button", { name: "Follow rows" }).click();
+await page.locator("section", { has: page.getByRole("heading", { name: "Rows", exact: true }) }).locator("tbody tr").first().waitFor();
 
 // A share is checked, changed and changed back.
 const form = page.locator("form.share");

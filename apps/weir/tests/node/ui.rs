@@ -297,14 +297,18 @@ fn a_share_is_changed_and_a_page_that_only_shows_changes_nothing() {
     assert!(browser.post("/api/request", &change("8ms")).json()["done"].is_object());
     assert_eq!(slice(), 8_000_000);
     // Admission is asked beforehand, and nothing is changed by asking.
-    let check = |request: &Value| browser.post("/api/check", request).json()["refused"].clone();
+    let check = |request: &Value| {
+        let answer = browser.post("/api/check", request);
+        assert_eq!(answer.status(), "200", "{}", answer.json());
+        answer.json()["refused"].clone()
+    };
     assert_eq!(check(&change("10ms")), Value::Null);
     let memory = |memory: &str| json!({"change": {"session": "alice", "memory": memory}});
     assert_eq!(check(&memory("64 MiB")), Value::Null);
     for (request, says) in [
         (change("19.9ms"), "core"),
         (change("40ms"), "period"),
-        (memory("100 TiB"), "memory"),
+        (memory("100 GiB"), "memory"),
         (json!({"change": {"session": "bob", "memory": "1 MiB"}}), "bob"),
         (json!({"create": {"name": "alice"}}), "alice"),
         (json!({"create": {"name": "carol", "cpu": [{"period": "20ms", "slice": "19ms"}]}}), "core"),
@@ -344,7 +348,21 @@ fn a_share_is_changed_and_a_page_that_only_shows_changes_nothing() {
         }
         assert!(begin.elapsed() < TIMEOUT, "{usage}");
     };
-    assert_eq!(usage["columns"][0]["key"], "session");
+    let width = usage["columns"].as_array().unwrap().len();
+    assert_eq!(usage["rows"][0].as_array().unwrap().len(), width + 1, "a name, and a value for each column");
+    assert_eq!(usage["verified"]["state"], "whole");
+    let column = |table: &Value, key: &str| {
+        1 + table["columns"].as_array().unwrap().iter().position(|it| it["key"] == key).unwrap()
+    };
+    let holders = &usage["holders"];
+    let sum: f64 = usage["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row[column(&usage, "cpu_s")].as_f64().unwrap())
+        .sum();
+    let operator = holders["rows"].as_array().unwrap().iter().find(|row| row[0] == "the operator").unwrap();
+    assert!((operator[column(holders, "cpu_s")].as_f64().unwrap() - sum).abs() < 1e-6, "{holders}");
     assert!(usage["rows"].as_array().unwrap().iter().any(|row| row[0] == "alice"), "{usage}");
     let csv = String::from_utf8(browser.get("/api/ledger.csv").body).unwrap();
     assert!(csv.starts_with("session,id,begin,end,") && csv.contains("\nalice,"), "{csv}");

@@ -251,6 +251,12 @@ pub struct OutputStatus {
     pub reserved_bits: u64,
     /// Highest rate on the wire, in bits per second; 0 for none.
     pub cap_bits: u64,
+    /// Period after which the reservation is renewed, in ns; 0 for a reservation that is evenly spread.
+    #[serde(default)]
+    pub period_ns: u64,
+    /// Filter of the frames that may be sent; empty for all.
+    #[serde(default)]
+    pub filter: String,
     /// Weight in the division of the bandwidth that reservations leave; 0 for no share of it.
     pub weight: u16,
     /// Frames that wait now.
@@ -380,6 +386,9 @@ pub struct VirtualCpuStatus {
     pub slice_ns: u64,
     /// True if the virtual CPU also gets spare time: time of the core that is not reserved or not used.
     pub borrow: bool,
+    /// Weight in the division of spare time. 0 in the status of an earlier version.
+    #[serde(default)]
+    pub weight: u32,
     /// CPU time so far, in ns.
     pub used_ns: u64,
     /// Part of `used_ns` beyond the reservation, in ns.
@@ -434,6 +443,10 @@ pub struct ModuleStatus {
     pub module: String,
     /// Name of the module's tier.
     pub tier: String,
+    /// Bound on the module's time for a packet, as text; `unbounded` for a module without one, and `None` for a module that
+    /// gets no packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
     /// `running`, or the reason for which the module ended.
     pub state: String,
     /// Packets that were passed to the module.

@@ -42,6 +42,8 @@ impl Node {
             tap: spec.tap.clone(),
             reserved_bits: spec.reservation().map_or(0, |it| it.bits_per_second().0),
             cap_bits: spec.cap.unwrap_or(BitsPerSecond(0)).0,
+            period_ns: spec.period.map_or(0, |period| period.0),
+            filter: spec.filter.clone(),
             weight: spec.effective_weight(),
             waiting: output.tx_queue.waiting().into(),
             queue: spec.queue.into(),
