@@ -11,7 +11,7 @@ use crate::worst_case::Search;
 use crate::{
     analysis, authorising, compiling, demultiplexing, durable, floods, handshake, idle, imix, live, looped,
     machine, memory, namespace, no_compiler, paths, price, processes, ratios, rivals, rows, run, scheduling,
-    session, shares, start, suspending, versus, views, xdp,
+    session, shares, sizing, start, suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -139,9 +139,16 @@ const PARTS: &[Part] = &[
         (1, 1),
         |_, _| floods::table(),
     ),
-    part("live", "Receiving from an interface, and calling modules (root)", (5, 15), |_, rounds| {
-        Ok(format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?))
-    }),
+    part(
+        "live",
+        "Receiving from an interface, calling modules, and what a node needs by its sessions, flows and traffic (root)",
+        (5, 15),
+        |_, rounds| {
+            // A round of the sizing takes as long as ten of the others.
+            let sizing = sizing::tables(rounds.div_ceil(5))?;
+            Ok(format!("{}\n{}\n{sizing}", live::table(rounds)?, durable::table(rounds)?))
+        },
+    ),
     part(
         "session",
         "A session on an interface: processor time beside tcpdump, and latency of forwarding (root)",

@@ -50,6 +50,7 @@ pub mod sandboxed;
 mod scheduling;
 mod session;
 pub mod shares;
+mod sizing;
 mod start;
 mod statistics;
 mod suspending;

@@ -96,10 +96,16 @@ pub(crate) fn peak(command: &mut Command) -> Result<Peak, LabError> {
     }
 }
 
-/// The value of a field in the text of /proc/PID/status, converted from KiB to MiB.
+/// The value of a field in the text of /proc/PID/status, converted from KiB to MiB; 0 if the text lacks the field.
 pub(crate) fn mebibytes(status: &str, field: &str) -> f64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    mebibytes_of(status, field).unwrap_or(0.0)
+}
+
+/// The value of a field in the text of /proc/PID/status or smaps_rollup, converted from KiB to MiB; `None` if the text lacks
+/// the field.
+pub(crate) fn mebibytes_of(text: &str, field: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
+    Some(rest.trim().strip_suffix(" kB")?.parse::<f64>().ok()? / 1024.0)
 }
 
 #[cfg(test)]

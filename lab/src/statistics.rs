@@ -123,14 +123,20 @@ pub fn measure_values_in_turn<V>(
     rounds: usize,
     actions: &mut [Action<'_, V>],
 ) -> Result<Vec<Vec<V>>, LabError> {
+    let mut values = values_in_turn(rounds + 1, actions)?;
+    for values in &mut values {
+        values.remove(0);
+    }
+    Ok(values)
+}
+
+/// As [`measure_values_in_turn`], and the first round is recorded, too.
+pub fn values_in_turn<V>(rounds: usize, actions: &mut [Action<'_, V>]) -> Result<Vec<Vec<V>>, LabError> {
     let mut values: Vec<Vec<V>> = actions.iter().map(|_| Vec::new()).collect();
-    for round in 0..=rounds {
+    for round in 0..rounds {
         for turn in 0..actions.len() {
             let index = (turn + round) % actions.len();
-            let value = actions[index]()?;
-            if round > 0 {
-                values[index].push(value);
-            }
+            values[index].push(actions[index]()?);
         }
     }
     Ok(values)

@@ -100,6 +100,20 @@ pub fn datagram(ports: (u16, u16), length: usize) -> Vec<u8> {
     frame
 }
 
+/// A TCP segment without flags other than ACK, of a connection, in an Ethernet frame of a length as for [`datagram`].
+pub fn segment(connection: u16, length: usize) -> Vec<u8> {
+    let mut frame = datagram((1024 + connection, 443), length);
+    // UDP becomes TCP, which changes the sum over the IPv4 header by eleven.
+    let checksum = u16::from_be_bytes([frame[24], frame[25]]);
+    let (folded, carry) = (!checksum).overflowing_sub(11);
+    let checksum = !folded.wrapping_sub(u16::from(carry));
+    frame[23] = 6;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    // The offset of the data, and ACK.
+    (frame[46], frame[47]) = (0x50, 0x10);
+    frame
+}
+
 /// A sender on its own thread, with an adjustable rate. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Traffic {
@@ -212,6 +226,17 @@ mod tests {
                 frame[14..34].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
             assert_eq!((sum & 0xFFFF) + (sum >> 16), 0xFFFF);
             assert_eq!(&frame[34..38], [1000u16.to_be_bytes(), 53u16.to_be_bytes()].concat());
+        }
+    }
+
+    #[test]
+    fn a_segment_is_tcp_with_a_correct_header() {
+        for (connection, length) in [(0, 200), (1, 60), (1023, 1514)] {
+            let frame = segment(connection, length);
+            assert_eq!((frame.len(), frame[23], frame[47]), (length, 6, 0x10));
+            let words = frame[14..34].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+            let sum: u32 = words.sum();
+            assert_eq!((sum & 0xFFFF) + (sum >> 16), 0xFFFF);
         }
     }
 
