@@ -9,13 +9,12 @@ mod sessions;
 use crate::error::LabError;
 use crate::figure::network::VethPair;
 use crate::figure::node::{NodeProcess, find_session, parse_module};
-use crate::machine::{OTHER_CORE, bind};
+use crate::machine::{CORE, bind};
 use crate::namespace::raise_priority;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-/// All threads of a node, and its sandbox processes' work, are on one core. The sender and the kernel's work for it have the
-/// other one.
+/// The threads for packets of a node are on one core. The sender and the kernel's work for it have the other one.
 const CORES: &str = "[cpu]\ncores = [1]\nreceive_core = 1\n";
 /// The interface. Its memory for packets is the default.
 const INTERFACE: &str = "[[interface]]\nname = \"b\"\nkind = \"packet\"\narena = \"64 MiB\"\n";
@@ -25,7 +24,8 @@ const MODULE: &str = "syn-flood";
 /// The tables. Runs in a network namespace.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     raise_priority();
-    bind(OTHER_CORE)?;
+    // The node and its processes, which are started later, inherit the core. The sender's thread chooses the other core.
+    bind(CORE)?;
     warm_up()?;
     Ok([sessions::table(rounds)?, flows::table(rounds)?, rates::table(rounds)?].join("\n"))
 }

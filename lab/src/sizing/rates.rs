@@ -51,6 +51,9 @@ struct Trial {
     busy: f64,
     /// Resident memory (PSS) in MiB after the packets.
     resident: f64,
+    /// The time in which the node's threads for packets were ready and other programs had their core, in percent of the
+    /// trial.
+    stolen: f64,
     /// The share of packets that a session did not get, in percent, as a mean of the sessions.
     lost: f64,
     /// The most frequent cause of these losses; empty without losses.
@@ -66,7 +69,7 @@ pub(super) fn table(rounds: usize) -> Result<String, LabError> {
     }
     let values = values_in_turn(rounds, &mut actions)?;
     let mut table = Table::new(
-        "modules in | sessions | Mbit/s | packets/s | node, % of a core | quartiles | sandbox processes, % of a core | quartiles | core busy, % | ns a packet and session | PSS after, MiB | lost, % | most lost, % | a working point",
+        "modules in | sessions | Mbit/s | packets/s | node, % of a core | quartiles | sandbox processes, % of a core | quartiles | core busy, % | ns a packet and session | PSS after, MiB | lost, % | most lost, % | most stolen, % | a working point",
     );
     for ((place, sessions, rates), rounds) in cases.iter().zip(&values) {
         for index in 0..rates.len() {
@@ -83,7 +86,7 @@ pub(super) fn table(rounds: usize) -> Result<String, LabError> {
         .collect();
     Ok(format!(
         "**Traffic.** Each session runs `{MODULE}` and gets every packet: TCP of {CONNECTIONS} connections in packets of 60, 590 and 1514 bytes, 7 to 4 to 1, {:.0} bytes in the mean. Mbit/s are of these bytes. One sending thread and the kernel's work for it are on one core, all threads of the node on the other; \
-the kernel's work of receiving is not the node's time. PSS: of all processes. Core busy: `BUSY%` of `weir top`, which includes the wait for sandbox processes; a core that is always busy loses packets. It is also given for a packet and session. In the rows with the most Mbit/s of modules in `node`, the sender sends as fast as it can. Lost: packets that a session did not get, for any cause. \
+the kernel's work of receiving is not the node's time. PSS: of all processes. Core busy: `BUSY%` of `weir top`, which includes the wait for sandbox processes; a core that is always busy loses packets. It is also given for a packet and session. In the rows with the most Mbit/s of modules in `node`, the sender sends as fast as it can. Lost: packets that a session did not get, for any cause. Stolen: the time in which the threads that receive and run modules were ready and other programs had their core, so losses beside it are not the node's. \
 A row with more than {LOST_MAX} % is no working point: it has no processor time, since the node did not do all of the work. Medians of {rounds} rounds in turn of {} ms each.\n\n{table}\n{}",
         mean_length(),
         TIME.as_millis(),
@@ -176,11 +179,12 @@ fn cells(place: Place, sessions: usize, trials: &[&Trial]) -> String {
     let cause = worst.map_or("no data", |trial| &trial.cause);
     let verdict = if works { "yes".to_owned() } else { format!("**no**: {cause}") };
     format!(
-        "{megabits:.0} | {packets:.0} | {own} | {sandboxes} | {:.0} | {nanos} | {:.0} | {:.2} | {:.2} | {verdict}",
+        "{megabits:.0} | {packets:.0} | {own} | {sandboxes} | {:.0} | {nanos} | {:.0} | {:.2} | {:.2} | {:.1} | {verdict}",
         sample(|trial| trial.busy).median(),
         sample(|trial| trial.resident).median(),
         lost.median(),
-        lost.max()
+        lost.max(),
+        sample(|trial| trial.stolen).max()
     )
 }
 
@@ -223,7 +227,7 @@ fn trials(place: Place, sessions: usize, rates: &[f64]) -> Result<Vec<Trial>, La
     let traffic = Traffic::start("a", frames())?;
     let mut trials = Vec::new();
     for &rate in rates {
-        let (all_before, sent_before_all) = (node.snapshot()?, traffic.sent());
+        let (all_before, sent_before_all, all_begin) = (node.snapshot()?, traffic.sent(), Instant::now());
         traffic.set_rate(packets_per_second(rate));
         std::thread::sleep(SETTLE);
         let busy_before = busy(&node.snapshot()?);
@@ -235,6 +239,8 @@ fn trials(place: Place, sessions: usize, rates: &[f64]) -> Result<Vec<Trial>, La
         std::thread::sleep(SETTLE);
         let snapshot = node.snapshot()?;
         check_no_faults(&snapshot)?;
+        let stolen = stolen(&snapshot).saturating_sub(stolen(&all_before)).as_secs_f64();
+        let stolen = stolen * 100.0 / all_begin.elapsed().as_secs_f64();
         let all = (traffic.sent() - sent_before_all) * u64::try_from(sessions).unwrap_or(1);
         let lost = all.saturating_sub(delivered(&snapshot) - delivered(&all_before));
         let [own, sandboxes] = after.percent_since(before, time);
@@ -245,6 +251,7 @@ fn trials(place: Place, sessions: usize, rates: &[f64]) -> Result<Vec<Trial>, La
             busy: busy.as_secs_f64() * 100.0 / time.as_secs_f64(),
             lost: lost as f64 * 100.0 / all.max(1) as f64,
             resident: processes.resident()?.pss,
+            stolen,
             cause: cause(lost, &losses(&snapshot), &losses(&all_before)),
         });
     }
@@ -260,6 +267,13 @@ fn delivered(snapshot: &Snapshot) -> u64 {
 /// The time that cores have spent in modules and on their behalf.
 fn busy(snapshot: &Snapshot) -> Duration {
     Duration::from_nanos(snapshot.cores.iter().map(|core| core.busy_ns).sum())
+}
+
+/// The time in which threads for packets were ready and other programs had their core.
+fn stolen(snapshot: &Snapshot) -> Duration {
+    let cores = snapshot.cores.iter().map(|core| core.stolen_ns);
+    let interfaces = snapshot.interfaces.iter().map(|interface| interface.stolen_ns);
+    Duration::from_nanos(cores.chain(interfaces).sum())
 }
 
 /// Lost packets by cause, summed over all sessions.
@@ -304,6 +318,7 @@ mod tests {
             sandboxes: 10.0,
             busy: 70.0,
             resident: 90.0,
+            stolen: 3.0,
             lost: *lost,
             cause: format!("cause of {lost}"),
         };
@@ -315,7 +330,7 @@ mod tests {
     fn a_rate_with_losses_is_no_working_point_and_has_no_processor_time() {
         let works = row(&[0.0, 0.01, 2.0]);
         assert!(works.contains("| 50.0 | 50.0–50.0 | 10.0 | 10.0–10.0 | 70 | 100 | 90 |"), "{works}");
-        assert!(works.ends_with("| 0.01 | 2.00 | yes"), "{works}");
+        assert!(works.ends_with("| 0.01 | 2.00 | 3.0 | yes"), "{works}");
         for (lost, cause) in
             [(&[1.0, 2.0][..], "cause of 2"), (&[f64::NAN], "cause of NaN"), (&[], "no data")]
         {
@@ -332,6 +347,7 @@ mod tests {
             sandboxes: 1.0,
             busy: 0.0,
             resident: 0.0,
+            stolen: 0.0,
             lost,
             cause: String::new(),
         };
