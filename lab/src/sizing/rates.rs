@@ -30,7 +30,7 @@ const MEMORY: &str = "32 MiB";
 const SETTLE: Duration = Duration::from_millis(150);
 /// The duration of a measurement.
 const TIME: Duration = Duration::from_millis(500);
-/// A trial with a larger share of lost packets, in percent, is no working point.
+/// A trial with a larger share of lost packets, in percent, shows no working point.
 const LOST_MAX: f64 = 0.01;
 
 /// Names of losses that no channel counts: packets for which the kernel had no memory, and packets that did not reach the
@@ -87,7 +87,7 @@ pub(super) fn table(rounds: usize) -> Result<String, LabError> {
     Ok(format!(
         "**Traffic.** Each session runs `{MODULE}` and gets every packet: TCP of {CONNECTIONS} connections in packets of 60, 590 and 1514 bytes, 7 to 4 to 1, {:.0} bytes in the mean. Mbit/s are of these bytes. One sending thread and the kernel's work for it are on one core, all threads of the node on the other; \
 the kernel's work of receiving is not the node's time. PSS: of all processes. Core busy: `BUSY%` of `weir top`, which includes the wait for sandbox processes; a core that is always busy loses packets. It is also given for a packet and session. In the rows with the most Mbit/s of modules in `node`, the sender sends as fast as it can. Lost: packets that a session did not get, for any cause. Stolen: the time in which the threads that receive and run modules were ready and other programs had their core, so losses beside it are not the node's. \
-A row with more than {LOST_MAX} % is no working point: it has no processor time, since the node did not do all of the work. Medians of {rounds} rounds in turn of {} ms each.\n\n{table}\n{}",
+A rate is a working point if most rounds lost at most {LOST_MAX} %. Processor time is that of these rounds only, since the node did not do all of the work in the others. Medians of {rounds} rounds in turn of {} ms each.\n\n{table}\n{}",
         mean_length(),
         TIME.as_millis(),
         sentences.join("\n")
@@ -108,12 +108,13 @@ fn line(rates: &[f64], rounds: &[Vec<Trial>]) -> Line {
     let place = |wanted: f64| rates.iter().position(|rate| (rate - wanted).abs() < 0.5);
     let (Some(low), Some(high)) = (place(LINE[0]), place(LINE[1])) else { return Line::default() };
     let at = |index: usize| rounds.iter().filter_map(|trials| trials.get(index)).collect::<Vec<_>>();
-    let (low, high) = (at(low), at(high));
-    if !is_working_point(&low) || !is_working_point(&high) {
-        return Line::default();
-    }
+    let pairs: Vec<_> = at(low).into_iter().zip(at(high)).collect();
+    let kept: Vec<_> = pairs.iter().filter(|(low, high)| low.is_lossless() && high.is_lossless()).collect();
     let mut line = Line::default();
-    for (low, high) in low.iter().zip(&high) {
+    if 2 * kept.len() <= pairs.len() {
+        return line;
+    }
+    for (low, high) in kept {
         let percent = (high.percent() - low.percent()) / (high.packets - low.packets);
         line.slope.push(percent / 100.0 * 1e9);
         line.base.push(low.percent() - percent * low.packets);
@@ -151,25 +152,20 @@ fn sentence(place: Place, lines: &[Line]) -> String {
     )
 }
 
-/// Returns true if packets were lost at most in so few rounds, or so few, that the rate counts as one without losses.
-fn is_working_point(trials: &[&Trial]) -> bool {
-    trials.iter().map(|trial| trial.lost).collect::<Sample>().median() <= LOST_MAX
-}
-
 /// The cells of a row after the number of sessions.
 fn cells(place: Place, sessions: usize, trials: &[&Trial]) -> String {
-    let sample = |value: fn(&Trial) -> f64| trials.iter().map(|trial| value(trial)).collect::<Sample>();
-    let (packets, lost) = (sample(|trial| trial.packets).median(), sample(|trial| trial.lost));
+    let of_all = |value: fn(&Trial) -> f64| trials.iter().map(|trial| value(trial)).collect::<Sample>();
+    let lossless = || trials.iter().filter(|trial| trial.is_lossless());
+    let sample = |value: fn(&Trial) -> f64| lossless().map(|trial| value(trial)).collect::<Sample>();
+    let (packets, lost) = (of_all(|trial| trial.packets).median(), of_all(|trial| trial.lost));
     let megabits = packets * mean_length() * 8.0 / 1e6;
-    let works = is_working_point(trials);
+    let (rounds, kept) = (trials.len(), lossless().count());
+    let works = 2 * kept > rounds;
     let [own, sandboxes, nanos] = if works {
+        let sandboxes = sample(|trial| trial.sandboxes).cells(1);
         [
             sample(|trial| trial.own).cells(1),
-            if place == Place::Own {
-                sample(|trial| trial.sandboxes).cells(1)
-            } else {
-                "– | –".to_owned()
-            },
+            if place == Place::Own { sandboxes } else { "– | –".to_owned() },
             format!("{:.0}", sample(|trial| trial.busy).median() / 100.0 * 1e9 / packets / to_f64(sessions)),
         ]
     } else {
@@ -177,18 +173,27 @@ fn cells(place: Place, sessions: usize, trials: &[&Trial]) -> String {
     };
     let worst = trials.iter().max_by(|one, other| one.lost.total_cmp(&other.lost));
     let cause = worst.map_or("no data", |trial| &trial.cause);
-    let verdict = if works { "yes".to_owned() } else { format!("**no**: {cause}") };
+    let verdict = match works {
+        true if kept == rounds => "yes".to_owned(),
+        true => format!("in {kept} of {rounds} rounds, else {cause}"),
+        false => format!("**no**: {cause}"),
+    };
     format!(
         "{megabits:.0} | {packets:.0} | {own} | {sandboxes} | {:.0} | {nanos} | {:.0} | {:.2} | {:.2} | {:.1} | {verdict}",
-        sample(|trial| trial.busy).median(),
-        sample(|trial| trial.resident).median(),
+        of_all(|trial| trial.busy).median(),
+        of_all(|trial| trial.resident).median(),
         lost.median(),
         lost.max(),
-        sample(|trial| trial.stolen).max()
+        of_all(|trial| trial.stolen).max()
     )
 }
 
 impl Trial {
+    /// Returns true if no packets were lost, or a negligible share.
+    fn is_lossless(&self) -> bool {
+        self.lost <= LOST_MAX
+    }
+
     /// Processor time of all processes, in percent of a core.
     fn percent(&self) -> f64 {
         self.own + self.sandboxes
@@ -330,7 +335,8 @@ mod tests {
     fn a_rate_with_losses_is_no_working_point_and_has_no_processor_time() {
         let works = row(&[0.0, 0.01, 2.0]);
         assert!(works.contains("| 50.0 | 50.0–50.0 | 10.0 | 10.0–10.0 | 70 | 100 | 90 |"), "{works}");
-        assert!(works.ends_with("| 0.01 | 2.00 | 3.0 | yes"), "{works}");
+        assert!(works.ends_with("| 0.01 | 2.00 | 3.0 | in 2 of 3 rounds, else cause of 2"), "{works}");
+        assert!(row(&[0.0, 0.01]).ends_with("| yes"));
         for (lost, cause) in
             [(&[1.0, 2.0][..], "cause of 2"), (&[f64::NAN], "cause of NaN"), (&[], "no data")]
         {
@@ -356,7 +362,9 @@ mod tests {
         let kept = line(&rates, &[round(0.0), round(0.0)]);
         assert!((kept.slope.median() - 250.0).abs() < 1e-6, "{kept:?}");
         assert!((kept.base.median() - 2.75).abs() < 1e-6, "{kept:?}");
-        assert!(line(&rates, &[round(1.0)]).slope.median().is_nan());
+        let mostly = line(&rates, &[round(0.0), round(1.0), round(0.0)]);
+        assert!((mostly.slope.median() - 250.0).abs() < 1e-6, "{mostly:?}");
+        assert!(line(&rates, &[round(1.0), round(0.0)]).slope.median().is_nan());
         assert!(line(&rates[..2], &[round(0.0)]).slope.median().is_nan());
         let more = Line { slope: kept.slope.scaled(10.0), base: kept.base.scaled(2.0) };
         let text = sentence(Place::Node, &[kept.clone(), more]);
