@@ -49,6 +49,9 @@ pub enum RequestError {
     /// The body is not valid.
     #[error("the request's body is not valid: {0}")]
     Body(String),
+    /// The body is too long.
+    #[error("the request's body is longer than {BODY_BYTES_MAX} bytes")]
+    TooLong,
     /// The page must not change anything.
     #[error("this page was started with --read-only, so it changes nothing")]
     ReadOnly,
@@ -74,6 +77,7 @@ impl RequestError {
         match self {
             Self::Host(_) | Self::Origin | Self::Token | Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::Secret => StatusCode::UNAUTHORIZED,
+            Self::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Route(RouteError::NotFound) | Self::Run(RunError::Unknown) => StatusCode::NOT_FOUND,
             Self::Route(RouteError::Method) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Route(RouteError::Query(_)) | Self::Body(_) | Self::NotForPages | Self::Run(_) => {
@@ -292,7 +296,10 @@ fn is_for_pages(request: &ControlRequest) -> bool {
 
 /// Reads a request's body as JSON.
 fn body<T: DeserializeOwned>(request: &mut Request) -> Result<T, RequestError> {
-    let bytes = request.body.read_whole(BODY_BYTES_MAX)?;
+    let bytes = request.body.read_whole(BODY_BYTES_MAX).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => RequestError::TooLong,
+        _ => RequestError::Body(error.to_string()),
+    })?;
     serde_json::from_slice(&bytes)
         .map_err(|error| RequestError::Body(weir_units::escaped(&error.to_string())))
 }

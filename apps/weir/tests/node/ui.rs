@@ -258,7 +258,7 @@ fn requests_of_other_pages_hosts_and_unknown_browsers_are_refused() {
         assert_eq!(answer.status(), "400", "{body}");
         assert!(answer.json()["error"].as_str().unwrap().contains(says), "{body}: {}", answer.json());
     }
-    assert_eq!(page.send("POST", "/api/request", &[secret], &vec![b' '; 2 << 20]).status(), "500");
+    assert_eq!(page.send("POST", "/api/request", &[secret], &vec![b' '; 2 << 20]).status(), "413");
     for (method, path, status) in [
         ("GET", "/api/none", "404"),
         ("POST", "/api/state", "405"),
