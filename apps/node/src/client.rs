@@ -514,6 +514,7 @@ pub fn reply_kind(reply: &Reply) -> &'static str {
         Reply::Entries { .. } => "entries of the ledger",
         Reply::Missed { .. } => "a number of missed records",
         Reply::Revocations(_) => "a list of revocations",
+        Reply::Credentials(_) => "a tree of credentials",
         Reply::RecordFiles { .. } => "a list of record files",
         Reply::RecordPart { .. } => "a part of a record file",
         Reply::RecordsSent { .. } => "the end of a record file",

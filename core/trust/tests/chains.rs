@@ -250,6 +250,11 @@ fn the_right_to_run_without_a_meter_is_stated_by_the_operator_and_ends_with_the_
     let students = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let students = students.limited_to(&both, &node(), now()).unwrap();
     assert_eq!(students.grant().excesses(&unmetered(FRIEND)).len(), 1);
+    // The rights at each link of the chain.
+    let of_researcher = Grant { delegations: Some(2), ..verified.grant().clone() };
+    assert_eq!(students.grant_up_to(0).as_ref(), Some(&of_researcher));
+    assert_eq!(students.grant_up_to(1).as_ref(), Some(students.grant()));
+    assert_eq!(students.grant_up_to(2), None);
     let grant = Grant { unmetered: [FRIEND.key()].into(), ..Grant::default() };
     let refused = first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, None, &mut Counting(0));
     let error = BlockError::Misplaced("unmetered");

@@ -221,6 +221,7 @@ fn described(request: &ControlRequest) -> (&'static str, bool) {
         ControlRequest::Ledger(_) => ("ledger", false),
         ControlRequest::Revoke => ("revoke", false),
         ControlRequest::Revocations => ("revocations", false),
+        ControlRequest::Credentials => ("credentials", false),
         ControlRequest::Reload => ("reload", true),
     }
 }

@@ -14,10 +14,11 @@ pub(crate) mod request_reader;
 pub use crate::control::link_spec::LinkRateChange;
 pub use crate::control::spec::Change;
 pub use crate::control::status::{
-    ChannelStatus, CoreStatus, DelegatedStatus, FindingStatus, FindingsStatus, FollowedModule, FollowedRow,
-    FollowedStream, InterfaceStatus, LimitUsage, LimitsStatus, LinkStatus, MemoryStatus, ModuleStatus,
-    OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus, ServicesStatus,
-    SessionStatus, Snapshot, TableStatus, ViewStatus, VirtualCpuStatus,
+    CeilingStatus, ChannelStatus, CoreStatus, CredentialTree, DelegatedStatus, DelegationStatus,
+    FindingStatus, FindingsStatus, FollowedModule, FollowedRow, FollowedStream, InterfaceStatus, LimitUsage,
+    LimitsStatus, LinkStatus, MemoryStatus, ModuleStatus, OutputStatus, ProcessStatus, RemoteStatus,
+    RevocationCounts, RevocationsStatus, RootStatus, ServicesStatus, SessionStatus, Snapshot, TableStatus,
+    ViewStatus, VirtualCpuStatus,
 };
 
 use crate::control::bounded_list;
@@ -161,6 +162,9 @@ pub enum ControlRequest {
     /// Requests all revocations under the root of the requester's credential, or under all roots for an operator:
     /// [`Reply::Revocations`].
     Revocations,
+    /// Requests the credentials under which sessions run, with the usage of each ceiling: [`Reply::Credentials`]. The
+    /// holder of a credential gets the own one, and the delegations below it.
+    Credentials,
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
 }
@@ -187,6 +191,7 @@ impl ControlRequest {
             | Self::Ledger(_)
             | Self::Revoke
             | Self::Revocations
+            | Self::Credentials
             | Self::Reload => None,
         }
     }
@@ -444,6 +449,8 @@ pub enum Reply {
     },
     /// The revocations, by root.
     Revocations(Vec<RevocationsStatus>),
+    /// The credentials under which sessions run.
+    Credentials(CredentialTree),
     /// The next stored record files.
     RecordFiles {
         /// The files.

@@ -7,6 +7,7 @@ mod check;
 mod close;
 mod compilers;
 mod confine;
+mod credentials;
 mod error;
 mod explain;
 mod ledger_query;

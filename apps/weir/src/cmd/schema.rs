@@ -34,7 +34,7 @@ macro_rules! published {
     };
 }
 
-const PUBLISHED: [PublishedSchema; 13] = [
+const PUBLISHED: [PublishedSchema; 14] = [
     published!("summary", "summary", "the document of `weir run --json` and `weir run --summary FILE`"),
     published!("check", "check", "the document of `weir check --json`"),
     published!("compile", "compile", "the document of `weir compile --json`"),
@@ -46,6 +46,7 @@ const PUBLISHED: [PublishedSchema; 13] = [
     published!("ledger-decisions", "ledger-decisions", "the document of `weir ledger --decisions --json`"),
     published!("ledger-entry", "ledger-entry", "a line of `weir ledger --entries`"),
     published!("explanation", "explanation", "the document of `weir credential explain --json`"),
+    published!("credentials", "credentials", "the document of `weir credential list --json`"),
     published!("revocations", "revocations", "the document of `weir credential revocations --json`"),
     published!("manifest", "weir", "weir.toml, the manifest of a module"),
 ];

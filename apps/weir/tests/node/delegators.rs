@@ -73,12 +73,21 @@ fn a_delegator_sees_sums_of_a_delegates_session_and_others_see_nothing() {
     let sums = shown(&researcher, &name);
     assert_eq!((of(&sums), &sums["sums_only"]), ((2.into(), "".into(), Value::Array(vec![])), &true.into()));
     assert!(!sums.to_string().contains("port-count"), "{sums}");
-    for look in [&["session", "list"][..], &["top", "--once"]] {
+    for look in [&["session", "list"][..], &["top", "--once"], &["credential", "list"]] {
         let said = net.run(&researcher, look);
         assert!(said.contains("study-") && !said.contains("port-count"), "{said}");
         let said = net.run(&sibling, look);
         assert!(!said.contains("study"), "{said}");
     }
+    // The tree of credentials begins at the holder's own.
+    let student_key = student.identity.public().to_string();
+    let tree = net.run(&researcher, &["credential", "list"]);
+    assert!(
+        tree.contains(&format!("\n        {student_key} weir-id:")) && tree.contains("memory: 8 MiB of"),
+        "{tree}"
+    );
+    let tree = net.run(&sibling, &["credential", "list"]);
+    assert!(!tree.contains(&student_key) && tree.contains("memory: 0 B of 16 MiB"), "{tree}");
     // Each sees the sum under its own link, and no other.
     let used = |who: &Person| -> Value {
         let credential = who.credential.to_str().unwrap();

@@ -32,6 +32,7 @@ fn documents_of_a_running_node_fit_their_schemas() {
         mut entries,
         mut explanation,
         mut revocations,
+        mut credentials,
     ] = [
         "session",
         "link",
@@ -41,6 +42,7 @@ fn documents_of_a_running_node_fit_their_schemas() {
         "ledger-entry",
         "explanation",
         "revocations",
+        "credentials",
     ]
     .map(SchemaCoverage::of);
     let document = |text: String| -> Value { serde_json::from_str(&text).unwrap() };
@@ -48,6 +50,8 @@ fn documents_of_a_running_node_fit_their_schemas() {
     // Before anything happened.
     records.add(document(operator_output(&net, &["records", "--json"])));
     revocations.add(document(operator_output(&net, &["credential", "revocations", "--json"])));
+    credentials.add(document(operator_output(&net, &["credential", "list", "--json"])));
+    assert_eq!(credentials.documents()[0]["roots"][0]["grants"], json!([]));
     usage.add(document(operator_output(&net, &["ledger", "--json"])));
     decisions.add(document(operator_output(&net, &["ledger", "--decisions", "--json"])));
     assert_eq!((records.documents(), revocations.documents()), (&[json!([])][..], &[json!([])][..]));
@@ -81,6 +85,11 @@ fn documents_of_a_running_node_fit_their_schemas() {
         explanation.documents().iter().map(|document| &document["verdict"]["refused"]).collect();
     assert!(refused[0].is_null() && refused[1].is_null() && refused[2].is_string(), "{refused:?}");
 
+    credentials.add(document(operator_output(&net, &["credential", "list", "--json"])));
+    credentials.add(document(net.run(&researcher, &["credential", "list", "--json"])));
+    let [_, by_operator, by_holder] = credentials.documents() else { panic!() };
+    assert_eq!(by_operator["roots"][0]["grants"], by_holder["roots"][0]["grants"]);
+
     net.run(&student, &["unload", "study", "port-count"]);
     let list = document(net.run(&student, &["records", "--json"]));
     assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
@@ -101,7 +110,8 @@ fn documents_of_a_running_node_fit_their_schemas() {
     }
     assert!(entries.documents().len() > 10);
     let python = python(&["jsonschema"]);
-    for coverage in [session, link, records, usage, decisions, entries, explanation, revocations] {
+    for coverage in [session, link, records, usage, decisions, entries, explanation, revocations, credentials]
+    {
         coverage.validate(python.as_deref());
     }
 }

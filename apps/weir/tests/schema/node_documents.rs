@@ -13,8 +13,9 @@ use weir_ledger::Usage;
 use weir_node::control::protocol::{Explanation, RecordFile, RequestVerdict, SharedStatus, UsedStatus};
 use weir_node::control::services::{CallPayer, OfferSpec, UseSpec};
 use weir_node::control::status::{
-    ChannelStatus, DelegatedStatus, FindingStatus, FindingsStatus, LimitsStatus, LinkStatus, ModuleStatus,
-    OutputStatus, RevocationsStatus, ServicesStatus, SessionStatus, Snapshot, VirtualCpuStatus,
+    CeilingStatus, ChannelStatus, CredentialTree, DelegatedStatus, DelegationStatus, FindingStatus,
+    FindingsStatus, LimitsStatus, LinkStatus, ModuleStatus, OutputStatus, RevocationsStatus, RootStatus,
+    ServicesStatus, SessionStatus, Snapshot, VirtualCpuStatus,
 };
 use weir_trust::grant::Resource;
 use weir_units::Nanos;
@@ -309,6 +310,49 @@ fn a_list_of_revocations_fits_its_schema() {
     finish(&coverage);
     let refused = line(&json!({ "refused": { "why": "no right" } }));
     let (ended, _) = FakeNode::new(&[&refused]).run(&["credential", "revocations", "--json"]);
+    assert_eq!(ended.fails(1, &["no right"]).text(), "");
+}
+
+#[test]
+fn a_tree_of_credentials_fits_its_schema_and_is_printed_without_control_characters() {
+    let mut coverage = SchemaCoverage::of("credentials");
+    let ceiling = CeilingStatus {
+        resource: text(),
+        used: u64::MAX,
+        granted: u64::MAX,
+        used_text: text(),
+        granted_text: text(),
+    };
+    let below = |delegates| DelegationStatus {
+        id: text(),
+        holder: text(),
+        expires_s: Some(u64::MAX),
+        revoked: true,
+        allows: vec![(text(), text())],
+        used: vec![ceiling.clone()],
+        sessions: texts(),
+        delegates,
+    };
+    // A node of another version or a hostile one may nest deeper than a chain can be.
+    let deep = (0..40).fold(Vec::new(), |delegates, _| vec![below(delegates)]);
+    let root = RootStatus { root: text(), policy_ceilings: vec![ceiling.clone()], grants: deep };
+    let bare = RootStatus { grants: vec![DelegationStatus::default()], ..RootStatus::default() };
+    let all = CredentialTree { roots: vec![root, bare], left_out: 3 };
+    for tree in [&all, &CredentialTree::default()] {
+        add(&mut coverage, &[json!({ "credentials": tree })], &["credential", "list", "--json"]);
+    }
+    finish(&coverage);
+    let (ended, _) = FakeNode::new(&[&line(&json!({ "credentials": all }))]).run(&["credential", "list"]);
+    let ended = ended.succeeds();
+    assert!(!ended.text().contains('\u{1b}'), "{}", ended.text());
+    assert!(
+        ended.text().contains("the credentials of 3 further sessions are not listed"),
+        "{}",
+        ended.text()
+    );
+    assert_eq!(ended.text().matches(", revoked").count(), weir_trust::credential::BLOCKS_MAX);
+    let refused = line(&json!({ "refused": { "why": "no right" } }));
+    let (ended, _) = FakeNode::new(&[&refused]).run(&["credential", "list", "--json"]);
     assert_eq!(ended.fails(1, &["no right"]).text(), "");
 }
 

@@ -129,6 +129,15 @@ impl VerifiedCredential {
         &self.effective
     }
 
+    /// Returns the rights that the blocks up to the one with this index give together, within the node's limit for the
+    /// root: those of [`VerifiedCredential::grant`] for the last block. `None` without such a block.
+    pub fn grant_up_to(&self, index: usize) -> Option<Grant> {
+        let mut blocks = self.chain.get(..=index)?.iter();
+        let first = blocks.next()?.grant.clone();
+        let claimed = blocks.try_fold(first, |given, block| Some(given.delegable()?.meet(&block.grant)))?;
+        Some(within_limit(&claimed, &self.limit, u32::try_from(index).unwrap_or(u32::MAX)))
+    }
+
     /// Returns the node's limit for all credentials of the root together. Before [`VerifiedCredential::limited_to`] the
     /// limit restricts nothing.
     pub fn limit(&self) -> &Grant {
@@ -156,8 +165,7 @@ impl VerifiedCredential {
         if let Some(excess) = limit.excesses(&request).into_iter().next() {
             return Err(beyond_limit(excess));
         }
-        let remaining = limit.delegations.map(|given| given.saturating_sub(delegations));
-        let effective = self.claimed.meet(&Grant { delegations: remaining, ..limit.clone() });
+        let effective = within_limit(&self.claimed, limit, delegations);
         let expires = effective.expires.unwrap_or(self.expires);
         Ok(Self { limit: limit.clone(), effective, expires, ..self.clone() })
     }
@@ -182,4 +190,10 @@ impl VerifiedCredential {
     pub fn revoked_by(&self, revocations: &Revocations) -> Option<CredentialRefusal> {
         revocations.find(&self.root, &self.chain).map(CredentialRefusal::from)
     }
+}
+
+/// Cuts the rights of a chain with this number of delegations off at the limit of its root.
+fn within_limit(claimed: &Grant, limit: &Grant, delegations: u32) -> Grant {
+    let remaining = limit.delegations.map(|given| given.saturating_sub(delegations));
+    claimed.meet(&Grant { delegations: remaining, ..limit.clone() })
 }

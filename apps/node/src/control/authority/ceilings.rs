@@ -3,7 +3,7 @@
 
 use super::rights::has_delegator;
 use super::{RequestRefusal, SessionOwner};
-use crate::control::protocol::UsedStatus;
+use crate::control::protocol::{CeilingStatus, UsedStatus};
 use crate::control::spec::{MappedPackets, ProcessorSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
 use weir_admission::Name;
@@ -162,21 +162,36 @@ fn check_parts(
 
 /// The maximum amount of each resource that one or more sessions can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Used([u64; Resource::ALL.len()]);
+pub(super) struct Used([u64; Resource::ALL.len()]);
 
 impl Used {
-    fn amount(&self, resource: Resource) -> u64 {
+    pub(super) fn amount(&self, resource: Resource) -> u64 {
         self.0.get(resource as usize).copied().unwrap_or(0)
     }
 
-    fn plus(&self, other: &Self) -> Self {
+    pub(super) fn plus(&self, other: &Self) -> Self {
         let mut both = *self;
         both.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
         both
     }
+
+    /// Returns the stated ceilings, with this usage under each.
+    pub(super) fn under(&self, ceilings: &Ceilings) -> impl Iterator<Item = CeilingStatus> {
+        ceilings.stated().map(|(resource, granted)| {
+            let (definition, used) = (resource.definition(), self.amount(resource));
+            CeilingStatus {
+                resource: definition.title.to_owned(),
+                used,
+                granted,
+                used_text: definition.unit.show(used, &[]),
+                granted_text: definition.unit.show(granted, &[]),
+            }
+        })
+    }
 }
 
-fn used(spec: &SessionSpec) -> Used {
+/// Returns the maximum amounts that a session can use.
+pub(super) fn used(spec: &SessionSpec) -> Used {
     let mut used = Used::default();
     for (place, resource) in used.0.iter_mut().zip(Resource::ALL) {
         *place = used_of(spec, *resource);
@@ -301,17 +316,12 @@ pub(crate) fn usage<'a>(
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
     let mut add = |ceiling_holder: String, ceilings: &Ceilings, before: &Used| {
-        for (resource, given) in ceilings.stated() {
-            let definition = resource.definition();
-            let (used, given) =
-                (definition.unit.show(before.amount(resource), &[]), definition.unit.show(given, &[]));
-            all.push(UsedStatus {
-                holder: ceiling_holder.clone(),
-                resource: definition.title.to_owned(),
-                used,
-                granted: given,
-            });
-        }
+        all.extend(before.under(ceilings).map(|status| UsedStatus {
+            holder: ceiling_holder.clone(),
+            resource: status.resource,
+            used: status.used_text,
+            granted: status.granted_text,
+        }));
     };
     if audience == UsageAudience::Holder {
         // The ceilings of earlier holders and of the root apply as well, but the usage under them includes other

@@ -9,6 +9,7 @@
 //!   example, ten delegates of one holder share the resources of that holder.
 
 pub(crate) mod ceilings;
+pub(crate) mod credential_tree;
 pub(crate) mod explain;
 mod permit;
 mod refusal;

@@ -29,10 +29,12 @@ pub(crate) enum Needed {
 /// Returns the right that a request needs. The match is exhaustive, so a new kind of request cannot be forgotten.
 pub(crate) fn needed(request: &ControlRequest) -> Needed {
     match request {
-        // The answers are reduced to the holder's own sessions: see `snapshot`, `explain` and `ledger_view`.
+        // The answers are reduced to the holder's own sessions: see `snapshot`, `explain`,
+        // `credential_tree` and `ledger_view`.
         ControlRequest::Show
         | ControlRequest::Watch { .. }
         | ControlRequest::Explain(_)
+        | ControlRequest::Credentials
         | ControlRequest::Ledger(_) => Needed::Nothing,
         // Only its sender can use an uploaded file. The right to load the module is checked when it is loaded.
         ControlRequest::Upload(_) => Needed::Nothing,

@@ -39,7 +39,7 @@ impl rand_core::RngCore for SeededRng {
 
 impl rand_core::CryptoRng for SeededRng {}
 
-fn person(number: u8) -> Identity {
+pub(crate) fn person(number: u8) -> Identity {
     Identity::from_seed(&[number; 32])
 }
 
@@ -68,11 +68,11 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn spec(text: &str) -> SessionSpec {
+pub(crate) fn spec(text: &str) -> SessionSpec {
     toml::from_str(&format!("name = \"s\"\n{text}")).unwrap()
 }
 
-fn ceilings(memory: u64) -> Grant {
+pub(crate) fn ceilings(memory: u64) -> Grant {
     Grant { ceilings: Ceilings { memory: Some(Bytes(memory)), ..Ceilings::default() }, ..Grant::default() }
 }
 
@@ -98,7 +98,10 @@ fn permitted_request_with_shares(
     permit(&requester, request, None, &shared, &|_| None)
 }
 
-fn created(credential: &Arc<VerifiedCredential>, spec: SessionSpec) -> (SessionSpec, SessionOwner) {
+pub(crate) fn created(
+    credential: &Arc<VerifiedCredential>,
+    spec: SessionSpec,
+) -> (SessionSpec, SessionOwner) {
     match permitted_request(credential, ControlRequest::Create(spec), &BTreeMap::new()).unwrap() {
         Permitted { request: ControlRequest::Create(spec), owner: Some(owner), .. } => (spec, owner),
         other => panic!("{other:?}"),

@@ -1,9 +1,11 @@
 //! The state that a node reports. These plain structures are filled in by the node's sessions and sent by the protocol.
 
+mod credentials;
 mod findings;
 mod followed;
 mod limits;
 
+pub use credentials::{CeilingStatus, CredentialTree, DelegationStatus, RootStatus};
 pub use findings::{FindingStatus, FindingsStatus};
 pub use followed::{FollowedModule, FollowedRow, FollowedStream};
 pub use limits::{LimitUsage, LimitsStatus};

@@ -382,6 +382,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 | ControlRequest::Records(_)
                 | ControlRequest::FetchRecords(_)
                 | ControlRequest::Revocations
+                | ControlRequest::Credentials
         );
         let (owner, share) = (permitted.owner, permitted.share);
         let mut budget = compile_queue::budget_for(owner.as_ref());
@@ -469,6 +470,13 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 super::delivery::receive_list(daemon, credential, &body.unwrap_or_default())
             }
             ControlRequest::Revocations => Reply::Revocations(daemon.revocations_for(&self.requester)),
+            ControlRequest::Credentials => match daemon.credentials(&self.requester) {
+                Ok(tree) => Reply::Credentials(tree),
+                Err(error) => {
+                    lacks_right.set(true);
+                    refused(&error)
+                }
+            },
             ControlRequest::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),

@@ -267,6 +267,21 @@ Exit status: 0 when the list is written and all named nodes have accepted it; 1 
         #[arg(long = "node", value_name = "NODE")]
         nodes: Vec<NodeAddress>,
     },
+    /// List the credentials under which a node's sessions run, as a tree of delegations
+    ///
+    /// Shows each holder's sessions, the usage of each ceiling with that of all delegates, and the expiry. A holder sees the own credential and what was
+    /// delegated below it; an operator of the node sees all roots.
+    #[command(after_help = "\
+Examples:
+  weir credential list                                                                         at the node on this machine
+  weir credential list --node ix-1.example --key alice.key --credential alice.credential")]
+    List {
+        #[command(flatten)]
+        address: NodeAddressArgs,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the revocations that a node holds, for the root of a credential or key
     ///
     /// An operator of the node sees all roots.

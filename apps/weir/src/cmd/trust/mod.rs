@@ -4,6 +4,7 @@
 pub mod args;
 mod delivery;
 mod explanation;
+mod list;
 mod option_values;
 mod revocations;
 mod revoke;
@@ -220,6 +221,7 @@ pub fn credential(out: &mut impl Write, command: &CredentialCommand) -> Result<(
             let credential = credential.map(|credential| credential.as_bytes().to_vec()).unwrap_or_default();
             delivery::deliver(out, &signed, nodes, &Deliverer { identity, credential })?;
         }
+        CredentialCommand::List { address, json } => list::list(out, address, *json)?,
         CredentialCommand::Revocations { address, json } => revocations::revocations(out, address, *json)?,
         CredentialCommand::Revoke { credentials, all_before, signer, credential, list, nodes } => {
             let (key, passphrase_file) = (signer.key.as_path(), signer.passphrase_file.as_deref());
