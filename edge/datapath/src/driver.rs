@@ -630,4 +630,58 @@ mod tests {
             [0, 1, u64::MAX >> 1, u64::MAX]
         );
     }
+
+    /// A block with packets at these times, in seconds.
+    fn block(times: &[u32]) -> Block {
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0".to_vec();
+        for time in times {
+            bytes.extend_from_slice(&time.to_le_bytes());
+            bytes.extend_from_slice(&[0, 0, 0, 0, 14, 0, 0, 0, 14, 0, 0, 0]);
+            bytes.extend_from_slice(&[0; 14]);
+        }
+        let mut capture = weir_netio::Capture::open(weir_netio::CaptureInput::Bytes(bytes)).unwrap();
+        match capture.next_block().unwrap() {
+            weir_netio::CaptureNext::Block(block) => block,
+            weir_netio::CaptureNext::End => unreachable!("it has packets"),
+        }
+    }
+
+    /// The ticks and sweeps between packets that are divided into blocks in this way, each with its kind, its time in
+    /// seconds, its periods, and the number of the packet before which it comes; and the packets that are passed on.
+    fn calls(times: &[u32], block_packets: usize) -> (Vec<(&'static str, u64, u64, usize)>, usize) {
+        let mut clocks = [PacketClock::new(Some(10 * SECOND)), PacketClock::new(Some(3 * SECOND))];
+        let (mut between, mut packets) = (Vec::new(), 0);
+        for (number, times) in times.chunks(block_packets).enumerate() {
+            let block = block(times);
+            for batch in 0..block.batch_count() {
+                let [tick_clock, sweep_clock] = &mut clocks;
+                calls_for(&block, batch, u64::MAX, [tick_clock, sweep_clock], |call| {
+                    let at = |before: u32| number * block_packets + usize::try_from(before).unwrap();
+                    match call {
+                        Call::Tick { now, periods, before } => {
+                            between.push(("tick", now.0 / SECOND, periods, at(before)));
+                        }
+                        Call::Sweep { now, periods, before } => {
+                            between.push(("sweep", now.0 / SECOND, periods, at(before)));
+                        }
+                        Call::Batch(batch) => packets += usize::try_from(batch.mask.count_ones()).unwrap(),
+                        _ => unreachable!("only these are made of packets"),
+                    }
+                });
+            }
+        }
+        (between, packets)
+    }
+
+    #[test]
+    fn ticks_and_sweeps_do_not_depend_on_the_division_of_packets_into_batches() {
+        let times: Vec<u32> = (0..300).map(|at| 1_000 + at / 7 + 40 * (at / 100)).collect();
+        let (between, packets) = calls(&times, times.len());
+        assert_eq!(packets, times.len());
+        assert!(between.iter().filter(|call| call.0 == "sweep").count() > 10, "{between:?}");
+        assert!(between.iter().filter(|call| call.0 == "tick").count() > 4, "{between:?}");
+        for block_packets in [1, 2, 17, 64, 65, 100, 299] {
+            assert_eq!(calls(&times, block_packets), (between.clone(), packets), "{block_packets}");
+        }
+    }
 }

@@ -495,7 +495,7 @@ fn a_run_over_an_uploaded_capture_gives_a_report_that_ends_with_the_page() {
     let again = page.send("PUT", &format!("/api/runs/{number}/capture"), &browser.fields(), b"x");
     assert_eq!(again.status(), "400");
     let done = lines.find(|line| line.get("progress").is_none()).unwrap();
-    let report = done["done"]["report"].as_str().expect(&done.to_string()).to_owned();
+    let report = done["done"]["report"].as_str().unwrap_or_else(|| panic!("{done}")).to_owned();
     assert!(done["done"]["summary"]["capture"]["packets"].as_u64().unwrap() > 1_000, "{done}");
     // The report needs no secret but its name, and runs no scripts.
     let answer = page.send("GET", &report, &[], b"");

@@ -167,7 +167,8 @@ fn a_second_signal_ends_a_run_at_once() {
 fn a_signal_ignored_by_the_parent_process_stays_ignored() {
     let capture = pcap(&traffic(2_000));
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", PROGRAM]);
+    // Background jobs of a shell ignore SIGINT, by which the test sees that signals are handled.
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", "env", "--default-signal=INT", PROGRAM]);
     command.args(["run", "-m", "port-count", "--json", "-r", "-"]);
     command.envs(weir().get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut background = BackgroundRun::start(command.stdin(Stdio::piped()));
