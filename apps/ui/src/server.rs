@@ -2,7 +2,7 @@
 
 use crate::Ui;
 use crate::route::{LedgerForm, Route, RouteError};
-use crate::runs::{RunError, RunSpec};
+use crate::runs::{RunError, RunSource, RunSpec};
 use crate::{ledger, rows, watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -199,6 +199,10 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
                 run: u64,
             }
             let spec: RunSpec = body(request)?;
+            // A run over an interface creates a session on the node.
+            if ui.is_read_only && matches!(spec.source, RunSource::Interface { .. }) {
+                return Err(RequestError::ReadOnly);
+            }
             Ok(json(StatusCode::OK, &RunAnswer { run: ui.runs.create(spec, &ui.node)? }))
         }
         Route::Capture(run) => {

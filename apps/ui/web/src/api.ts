@@ -48,7 +48,6 @@ export type Outcome = { done: { notes: string[] } } | { refused: { why: string }
 
 export interface CheckAnswer {
   refused: string | null;
-  notes: string[];
 }
 
 /** A request of `docs/WIRE.md`. Quantities are texts with units. */
@@ -108,7 +107,7 @@ export interface Decision {
   who: string | null;
   credentials: string[];
   reason: string | null;
-  advice: { text: string; command: string | null }[];
+  advice?: { text: string; command: string | null }[];
 }
 
 /** A row has the name of the session or holder, and then a value for each column. */
@@ -147,16 +146,19 @@ export interface Credentials {
 }
 
 export interface RunRequest {
-  source: { upload: { name: string; bytes: number } } | { interface: string; seconds: number };
+  source: { upload: { name: string; bytes: number } } | { interface: { name: string; seconds: number } };
   modules: { module: string; set: Record<string, string> }[];
 }
 
-/** A line of `/api/runs/N/watch`. */
+/**
+ * A line of `/api/runs/N/watch`. Progress is in bytes of the capture, or in milliseconds on an interface. The summary is
+ * that of `weir run --json`, or null for an interface. A line without any of these checks that the page is open.
+ */
 export type RunLine =
-  | { progress: { bytes: number; bytes_total: number | null; packets: number } }
-  | { note: string }
-  | { done: { report: string | null; summary: unknown } }
-  | { failed: string };
+  | { progress: { bytes: number; bytes_total: number } }
+  | { done: { report: string; summary: { capture: { packets: number } } | null } }
+  | { failed: string }
+  | Record<string, never>;
 
 /** The refusal of an API request, with a text for people. */
 export class ApiError extends Error {

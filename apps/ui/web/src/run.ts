@@ -4,16 +4,15 @@ import { signal } from "@preact/signals";
 import { api, ApiError, type RunLine, type RunRequest } from "./api";
 import { readLines } from "./lines";
 
-/** The lines of `weir run` that are kept. */
-const NOTES_MAX = 200;
-
 export interface Run {
   stage: "starting" | "uploading" | "running" | "done" | "failed";
   what: string;
-  bytes: number;
-  bytesTotal: number | null;
-  packets: number;
-  notes: string[];
+  /** The part that was read, and all of it: bytes of a capture, or milliseconds on an interface. */
+  read: number;
+  readTotal: number;
+  isCapture: boolean;
+  /** Known at the end of a run over a capture. */
+  packets: number | null;
   report: string | null;
   why: string | null;
 }
@@ -36,8 +35,9 @@ export async function startRun(request: RunRequest, file: File | null): Promise<
   await endRun();
   const mine = new AbortController();
   abort = mine;
-  const what = file === null ? ("interface" in request.source ? request.source.interface : "") : file.name;
-  run.value = { stage: "starting", what, bytes: 0, bytesTotal: file?.size ?? null, packets: 0, notes: [], report: null, why: null };
+  const what = file === null ? ("interface" in request.source ? request.source.interface.name : "") : file.name;
+  const readTotal = file === null ? ("interface" in request.source ? request.source.interface.seconds * 1000 : 0) : file.size;
+  run.value = { stage: "starting", what, read: 0, readTotal, isCapture: file !== null, packets: null, report: null, why: null };
   try {
     const started = await api.startRun(request);
     if (mine.signal.aborted) {
@@ -67,12 +67,9 @@ export async function startRun(request: RunRequest, file: File | null): Promise<
 function take(line: RunLine): void {
   if (run.value === null || typeof line !== "object" || line === null) return;
   if ("progress" in line) {
-    const { bytes, bytes_total, packets } = line.progress;
-    update({ bytes, packets, ...(bytes_total === null ? {} : { bytesTotal: bytes_total }) });
-  } else if ("note" in line) {
-    update({ notes: [...run.value.notes, String(line.note)].slice(-NOTES_MAX) });
+    update({ read: line.progress.bytes, readTotal: line.progress.bytes_total });
   } else if ("done" in line) {
-    update({ stage: "done", report: safeReport(line.done.report) });
+    update({ stage: "done", read: run.value.readTotal, report: safeReport(line.done.report), packets: line.done.summary?.capture?.packets ?? null });
   } else if ("failed" in line) {
     update({ stage: "failed", why: String(line.failed) });
     void remove();

@@ -22,7 +22,6 @@ test("a share is checked as one types, applied, and undone", () => withPage({ pa
   await form.getByLabel("Slice").fill("4 ms");
   await form.getByLabel("Reserve").fill("30 Mbit/s");
   await form.getByText("Admission would accept this.").waitFor();
-  await form.getByText("core 1 has 12 % left after it").waitFor();
   await apply.click();
   await form.getByText("The share is changed.").waitFor();
   assert.deepEqual(mock.requests, [{ change: { session: "alice", cpu: [{ name: "main", core: 1, borrow: true, period: "10 ms", slice: "4 ms", weight: 100 }], output: [{ name: "up", link: "eth2", weight: 0, queue: 256, reserve: "30 Mbit/s", cap: "60 Mbit/s" }] } }]);
@@ -135,6 +134,7 @@ test("a capture runs: parameters are checked, progress is shown, the report has 
   await page.getByText("x\\u{202e}.pcap").waitFor();
   await page.getByRole("button", { name: "Run 1 module" }).click();
   await page.getByText("Done").waitFor();
+  await page.getByText(/12.345 packets/).waitFor();
   assert.deepEqual(mock.requests[0].modules, [{ module: "port-count", set: { ports: "53,123", network: "10.0.0.0/8", mode: "source" } }]);
   assert.equal(mock.runs.get("7").bytes, 5_000_000);
   const frame = page.locator("iframe.report");
@@ -174,7 +174,7 @@ test("an interface is the source of a run, and a run can be cancelled", () => wi
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("heading", { name: "Packets" }).waitFor();
   await page.waitForTimeout(500);
-  assert.deepEqual(mock.requests[0].source, { interface: "eth0", seconds: 5 });
+  assert.deepEqual(mock.requests[0].source, { interface: { name: "eth0", seconds: 5 } });
   assert.equal(mock.runs.size, 0);
 }));
 

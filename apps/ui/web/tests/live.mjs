@@ -53,10 +53,23 @@ await page.getByRole("cell", { name: "alice" }).or(page.getByRole("rowheader", {
 // A run over a capture ends with a report.
 await page.goto(`${new URL(address).origin}/#/run`);
 await page.locator("input[type=file]").setInputFiles(capture);
+await page.getByRole("checkbox", { name: /rtt/ }).check();
 await page.getByRole("button", { name: /^Run/ }).click();
 await page.locator("iframe").waitFor({ timeout: 60000 });
 const report = page.frameLocator("iframe");
 await report.locator("h1").first().waitFor({ timeout: 60000 });
+await page.getByText(/ read, .+ packets$/).waitFor();
+await page.getByRole("button", { name: "Close, and delete" }).click();
+
+// So does a run over an interface of the node, in a session of its own that is closed at the end.
+await page.getByRole("button", { name: "Interface" }).click();
+await page.getByLabel("Seconds").fill("3");
+await page.getByRole("button", { name: /^Run/ }).click();
+await page.locator("iframe").waitFor({ timeout: 60000 });
+await report.locator("h1").first().waitFor({ timeout: 60000 });
+await page.getByRole("link", { name: "Node" }).click();
+await page.locator(".sessions tbody tr").nth(0).waitFor();
+await page.waitForFunction(() => document.querySelectorAll(".sessions tbody tr").length === 1);
 
 assert.deepEqual(errors, []);
 await stop();

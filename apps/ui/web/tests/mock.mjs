@@ -107,7 +107,7 @@ export class Mock {
         const asked = JSON.parse(await body(request));
         if (this.checkDelayMs) await new Promise((resolve) => setTimeout(resolve, this.checkDelayMs));
         const slice = asked.change?.cpu?.[0]?.slice ?? "";
-        return json(200, /^(9|10) ms/.test(slice) ? { refused: "core 1 has 32 % left; the session asks for 90 %", notes: [] } : { refused: null, notes: ["core 1 has 12 % left after it"] });
+        return json(200, /^(9|10) ms/.test(slice) ? { refused: "core 1 has 32 % left; the session asks for 90 %" } : { refused: null });
       }
       case "rows": return this.rows(response);
       case "decisions": return json(200, decisions(hostile));
@@ -183,13 +183,15 @@ export class Mock {
       return json(200, { done: true });
     }
     response.writeHead(200, { "Content-Type": "application/x-ndjson" });
-    const total = run.asked.source.upload?.bytes ?? null;
+    const total = run.asked.source.upload?.bytes ?? run.asked.source.interface.seconds * 1000;
+    const isUpload = "upload" in run.asked.source;
     let step = 0;
     const timer = setInterval(() => {
-      if (total !== null && !run.complete) return;
+      if (isUpload && !run.complete) return;
       step += 1;
-      if (step < 4) response.write(`${JSON.stringify({ progress: { bytes: total === null ? step * 1e6 : (total * step) / 4, bytes_total: total, packets: step * 1000 } })}\n${JSON.stringify({ note: this.options.hostile ? "\u001b[2J<b>note" : `pass ${step}` })}\n`);
-      else if (step === 4) response.write(`${JSON.stringify(this.runFails ? { failed: "the capture is no pcap" } : { done: { report: "/report/TICKET-7", summary: {} } })}\n`);
+      if (step < 4) response.write(`${JSON.stringify({ progress: { bytes: (total * step) / 4, bytes_total: total } })}\n`);
+      else if (step === 4) response.write(`${JSON.stringify(this.runFails ? { failed: "the capture is no pcap" } : { done: { report: "/report/TICKET-7", summary: isUpload ? { capture: { packets: 12_345 } } : null } })}\n`);
+      else response.write("{}\n");
     }, 150);
     response.on("close", () => {
       clearInterval(timer);

@@ -290,6 +290,9 @@ fn a_share_is_changed_and_a_page_that_only_shows_changes_nothing() {
     let viewer = Browser::open(&shown);
     assert_eq!(viewer.get("/api/state").json()["may_manage"], false);
     assert_eq!(viewer.post("/api/request", &change("8ms")).status(), "403");
+    // A run over an interface makes a session on the node.
+    let run = json!({"source": {"interface": {"name": "b", "seconds": 1}}, "modules": [{"module": "rtt"}]});
+    assert_eq!(viewer.post("/api/runs", &run).status(), "403");
     let page = Page::of(&testbed, &[]);
     let browser = Browser::open(&page);
     let slice = || testbed.snapshot()["sessions"][0]["cpu"][0]["slice_ns"].clone();

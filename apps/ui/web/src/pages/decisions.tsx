@@ -54,7 +54,7 @@ function Item({ decision }: { decision: Decision }) {
         {decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}
       </p>
       {decision.reason !== null && decision.reason !== "" && <p class="reason"><Foreign text={decision.reason} max={400} /></p>}
-      {decision.advice.slice(0, 8).map((advice) => (
+      {(decision.advice ?? []).slice(0, 8).map((advice) => (
         <div class="advice">
           <p>→ <Foreign text={advice.text} max={300} /></p>
           {advice.command !== null && advice.command !== undefined && <div class="copyable"><code class="command">{shown(advice.command)}</code><Copy text={advice.command} label="Copy the command" /></div>}

@@ -6,9 +6,12 @@ import { bytes } from "../model/units";
 import { Progress } from "../parts/run-progress";
 import { Foreign, Title } from "../parts/text";
 import { run, startRun } from "../run";
-import { snapshot, state } from "../store";
+import { mayManage, snapshot, state } from "../store";
 import { Source, type RunSource } from "../parts/run-source";
 import { chosen, Modules, values } from "../parts/run-modules";
+
+/** The longest time on an interface, as in the server. */
+const SECONDS_MAX = 86_400;
 
 /** Runs modules over a capture, or over an interface for a while, on the machine of `weir ui`. */
 export function RunPage() {
@@ -27,7 +30,7 @@ export function RunPage() {
     if (faults.length > 0) return;
     const request: RunRequest = {
       source: source.value.kind === "file" && source.value.file ? { upload: { name: source.value.file.name, bytes: source.value.file.size } }
-        : { interface: source.value.kind === "interface" ? source.value.name : "", seconds: source.value.kind === "interface" ? Number(source.value.seconds) : 0 },
+        : { interface: source.value.kind === "interface" ? { name: source.value.name, seconds: Number(source.value.seconds) } : { name: "", seconds: 0 } },
       modules: picked.map((module) => ({
         module: module.name,
         set: Object.fromEntries(module.parameters.map((parameter) => [parameter.name, (values.value[`${module.name} ${parameter.name}`] ?? "").trim()]).filter(([, value]) => value !== "")),
@@ -43,10 +46,12 @@ export function RunPage() {
         event.preventDefault();
         start();
       }}>
-        <Source source={source} interfaces={state.value?.run_interfaces ?? (snapshot.value?.interfaces ?? []).map((it) => it.name)} />
+        <Source source={source} interfaces={mayManage.value ? state.value?.run_interfaces ?? (snapshot.value?.interfaces ?? []).map((it) => it.name) : []} />
         <Modules modules={modules} />
         <section class="go" aria-label="Start">
-          <p class="soft">The modules run in weir's sandbox on this machine, as the user of weir ui. The copy of the capture is deleted when the report is closed.</p>
+          <p class="soft">{source.value.kind === "file"
+            ? "The modules run in weir's sandbox on this machine, as the user of weir ui. The capture is not stored. The report is deleted when it is closed."
+            : "The modules run on the node, in a session that is closed at the end. The report is deleted when it is closed."}</p>
           <div class="buttons"><button type="submit" class="primary">Run {picked.length > 0 ? plural(picked.length, "module") : ""}</button></div>
           {tried.value && faults.length > 0 && <ul class="faults" role="alert">{faults.slice(0, 12).map((fault) => <li>▲ <Foreign text={fault} max={200} /></li>)}</ul>}
         </section>
@@ -64,7 +69,7 @@ function faultsOf(source: RunSource, modules: number, parameters: string[]): str
     else if (most !== null && source.file.size > most) faults.push(`The file has ${bytes(source.file.size)}; weir ui takes at most ${bytes(most)}.`);
   } else {
     if (source.name === "") faults.push("Choose an interface.");
-    if (!/^\d{1,5}$/.test(source.seconds) || Number(source.seconds) < 1 || Number(source.seconds) > 3600) faults.push("Give a time from 1 to 3600 seconds.");
+    if (!/^\d{1,5}$/.test(source.seconds) || Number(source.seconds) < 1 || Number(source.seconds) > SECONDS_MAX) faults.push(`Give a time from 1 to ${SECONDS_MAX} seconds.`);
   }
   if (modules === 0) faults.push("Choose at least one module.");
   return [...faults, ...parameters];

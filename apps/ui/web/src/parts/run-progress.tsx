@@ -1,5 +1,4 @@
-import { shown } from "../model/text";
-import { bytes, si } from "../model/units";
+import { bytes, nanos, whole } from "../model/units";
 import { endRun, run } from "../run";
 import { Foreign, Problem } from "./text";
 
@@ -9,19 +8,19 @@ const STAGES = { starting: "Starting", uploading: "Sending the capture", running
 export function Progress() {
   const it = run.value;
   if (it === null) return null;
-  const share = it.bytesTotal !== null && it.bytesTotal > 0 ? Math.min(1, it.bytes / it.bytesTotal) : null;
+  const share = it.readTotal > 0 ? Math.min(1, it.read / it.readTotal) : null;
+  const amount = it.isCapture ? bytes : (ms: number) => nanos(Math.round(ms / 100) * 1e8);
   const isOver = it.stage === "done" || it.stage === "failed";
   return (
     <>
       <section aria-label="Progress">
         <div class="title">
           <h2><span role="status">{STAGES[it.stage]}</span></h2>
-          <div class="side"><button type="button" class={isOver ? "" : "danger"} onClick={() => void endRun()}>{isOver ? "Close, and delete the capture and the report" : "Cancel"}</button></div>
+          <div class="side"><button type="button" class={isOver ? "" : "danger"} onClick={() => void endRun()}>{isOver ? "Close, and delete the report" : "Cancel"}</button></div>
         </div>
-        <p><Foreign text={it.what} max={80} /> <span class="soft">{bytes(it.bytes)}{it.bytesTotal !== null ? ` of ${bytes(it.bytesTotal)}` : ""} read, {si(it.packets)} packets</span></p>
+        <p><Foreign text={it.what} max={80} /> <span class="soft">{amount(it.read)} of {amount(it.readTotal)} read{it.packets === null ? "" : `, ${whole(it.packets)} packets`}</span></p>
         {!isOver && (share === null ? <progress aria-label="Progress of the run" /> : <progress aria-label="Progress of the run" value={share} max={1} />)}
         {it.why !== null && <Problem text={it.why} />}
-        {it.notes.length > 0 && <details open={it.stage === "failed"}><summary>What weir run says ({it.notes.length})</summary><ol class="log" tabIndex={0}>{it.notes.map((note) => <li>{shown(note)}</li>)}</ol></details>}
       </section>
       {it.stage === "done" && it.report !== null && <iframe class="report" title="Report of the run" src={it.report} sandbox="allow-downloads" referrerpolicy="no-referrer" />}
       {it.stage === "done" && it.report === null && <p class="soft">The run has no report.</p>}

@@ -23,7 +23,7 @@ export function Source({ source, interfaces }: { source: Signal<RunSource>; inte
       {it.kind === "file" ? <Drop file={it.file} onFile={(file) => { source.value = { kind: "file", file }; }} /> : (
         <div class="row">
           <label class="field"><span>Interface</span><select value={it.name} onChange={(event) => { source.value = { ...it, name: event.currentTarget.value }; }}>{interfaces.map((name) => <option value={name}>{shown(name)}</option>)}</select></label>
-          <label class="field"><span>Seconds</span><input type="number" min={1} max={3600} value={it.seconds} onInput={(event) => { source.value = { ...it, seconds: event.currentTarget.value }; }} /></label>
+          <label class="field"><span>Seconds</span><input type="number" min={1} max={86_400} value={it.seconds} onInput={(event) => { source.value = { ...it, seconds: event.currentTarget.value }; }} /></label>
         </div>
       )}
     </section>

@@ -36,7 +36,7 @@ function Present({ session }: { session: SessionStatus }) {
   );
 }
 
-type Check = { for: string; refused: string | null; notes: string[] } | null;
+type Check = { for: string; refused: string | null } | null;
 
 function Editor({ session }: { session: SessionStatus }) {
   const [base, setBase] = useState<ShareForm>(() => formOf(session));
@@ -72,9 +72,9 @@ function Editor({ session }: { session: SessionStatus }) {
     const abort = new AbortController();
     const timer = setTimeout(() => {
       api.check({ change }, abort.signal).then(
-        (answer) => setCheck({ for: text, refused: answer.refused, notes: answer.notes }),
+        (answer) => setCheck({ for: text, refused: answer.refused }),
         (error: unknown) => {
-          if (!abort.signal.aborted) setCheck({ for: text, refused: error instanceof Error ? error.message : String(error), notes: [] });
+          if (!abort.signal.aborted) setCheck({ for: text, refused: error instanceof Error ? error.message : String(error) });
         },
       );
     }, CHECK_AFTER_MS);
@@ -159,5 +159,5 @@ function Verdict({ change, isFaulty, check }: { change: ChangeRequest | null; is
   if (isFaulty) return <p class="soft">Correct the marked fields.</p>;
   if (check === null) return <p class="soft">Asking the node …</p>;
   if (check.refused !== null) return <p class="bad"><span aria-hidden="true">▲</span> Would be refused: <Foreign text={check.refused} max={400} /></p>;
-  return <><p class="good"><span aria-hidden="true">●</span> Admission would accept this.</p>{check.notes.slice(0, 8).map((note) => <p class="soft"><Foreign text={note} max={300} /></p>)}</>;
+  return <p class="good"><span aria-hidden="true">●</span> Admission would accept this.</p>;
 }
