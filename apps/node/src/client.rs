@@ -3,6 +3,7 @@
 //! The protocol is that of [`crate::control::protocol`]. [`encode`] and [`decode`] are pure functions; [`Client`] connects
 //! them to a stream. [`Upload`] sends a long file in parts, and [`RecordsFetch`] fetches one.
 
+mod delivery;
 pub mod followed;
 pub mod rates;
 mod reconnect;
@@ -10,6 +11,7 @@ mod records;
 mod upload;
 pub mod watch;
 
+pub use delivery::deliver_list;
 pub use records::{
     LISTED_FILES_MAX, ListedRecords, RecordsFetch, RecordsFetchError, RecordsFetched, RecordsList,
 };

@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod assets;
+pub mod credentials;
 pub mod history;
 mod ledger;
 pub mod modules;
@@ -22,6 +23,7 @@ mod watch;
 pub use socket::{ServedPage, SocketFolderError, request_addresses, socket_folder};
 
 use access::AccessList;
+use credentials::UserRevocationList;
 use modules::PageModule;
 use runs::Runs;
 use serde::Serialize;
@@ -64,6 +66,8 @@ pub struct UiOptions {
     pub program: PathBuf,
     /// The modules for runs.
     pub modules: Vec<PageModule>,
+    /// The file for revocations; without it, the page revokes nothing.
+    pub revocation_list: Option<UserRevocationList>,
 }
 
 /// The state of a page's server.
@@ -71,6 +75,9 @@ pub struct UiOptions {
 pub struct Ui {
     node: Arc<NodeLocation>,
     node_text: String,
+    /// Options by which commands of weir reach the node.
+    node_options: Vec<OsString>,
+    revocation_list: Option<UserRevocationList>,
     /// Host and port of the server, as a browser states them.
     host: String,
     is_read_only: bool,
@@ -95,11 +102,22 @@ struct Description<'a> {
 impl Ui {
     /// Creates the state of a server that listens at `host`.
     pub fn new(options: UiOptions, host: String) -> Self {
-        let UiOptions { node, node_text, node_options, port: _, is_read_only, program, modules } = options;
-        let runs = Runs::new(program, node_options, modules.clone());
+        let UiOptions {
+            node,
+            node_text,
+            node_options,
+            port: _,
+            is_read_only,
+            program,
+            modules,
+            revocation_list,
+        } = options;
+        let runs = Runs::new(program, node_options.clone(), modules.clone());
         Self {
             node: Arc::new(node),
             node_text,
+            node_options,
+            revocation_list,
             host,
             is_read_only,
             modules,

@@ -33,6 +33,8 @@ pub enum Route {
     Ledger(LedgerRange, LedgerForm),
     /// The credentials that the node's sessions use.
     Credentials,
+    /// The revocation of a credential.
+    Revoke,
     /// The start of a run over a capture or an interface.
     CreateRun,
     /// The capture of a run.
@@ -117,6 +119,7 @@ impl Route {
             ["api", "ledger.csv"] => ("GET", Self::Ledger(query.range()?, LedgerForm::Csv)),
             ["api", "ledger.parquet"] => ("GET", Self::Ledger(query.range()?, LedgerForm::Parquet)),
             ["api", "credentials"] => ("GET", Self::Credentials),
+            ["api", "revoke"] => ("POST", Self::Revoke),
             ["api", "runs"] => ("POST", Self::CreateRun),
             ["api", "runs", run] => ("DELETE", Self::DeleteRun(number(run)?)),
             ["api", "runs", run, "capture"] => ("PUT", Self::Capture(number(run)?)),
@@ -189,6 +192,9 @@ mod tests {
             ("GET", "/api/decisions", "since_s=60", Ok(Route::Decisions { since_s: 60 })),
             ("GET", "/api/decisions", "since_s=-1", Err(RouteError::Query("since_s"))),
             ("GET", "/api/decisions", "since_s=99999999999", Err(RouteError::Query("since_s"))),
+            ("GET", "/api/credentials", "", Ok(Route::Credentials)),
+            ("POST", "/api/revoke", "", Ok(Route::Revoke)),
+            ("GET", "/api/revoke", "", Err(RouteError::Method)),
             ("PUT", "/api/runs/7/capture", "", Ok(Route::Capture(7))),
             ("PUT", "/api/runs/x/capture", "", Err(RouteError::NotFound)),
             ("GET", "/api/other", "", Err(RouteError::NotFound)),

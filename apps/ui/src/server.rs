@@ -1,6 +1,7 @@
 //! The HTTP side of the page: checks of every request, and its answer.
 
 use crate::Ui;
+use crate::credentials::{self, RevokeError};
 use crate::route::{LedgerForm, Route, RouteError};
 use crate::runs::{RunError, RunSource, RunSpec};
 use crate::{ledger, rows, watch};
@@ -192,7 +193,8 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
                 Response::new(StatusCode::OK, "application/vnd.apache.parquet", file)
             }
         }),
-        Route::Credentials => Err(RequestError::NotForPages),
+        Route::Credentials => Ok(json(StatusCode::OK, &credentials::credentials(ui)?)),
+        Route::Revoke => revoke(ui, &body::<Revocation>(request)?),
         Route::CreateRun => {
             #[derive(Serialize)]
             struct RunAnswer {
@@ -260,6 +262,29 @@ fn open(ui: &Ui, request: &mut Request) -> Result<Response, RequestError> {
     let Opening { token } = body(request)?;
     let secret = ui.access.redeem(&token, Instant::now()).ok_or(RequestError::Token)?;
     Ok(json(StatusCode::OK, &Opened { secret }))
+}
+
+/// A request to revoke a credential.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Revocation {
+    id: String,
+}
+
+/// Revokes a credential in the name of the user.
+fn revoke(ui: &Ui, Revocation { id }: &Revocation) -> Result<Response, RequestError> {
+    if ui.is_read_only {
+        return Err(RequestError::ReadOnly);
+    }
+    let answer = match credentials::revoke(ui, id) {
+        Ok(notes) => RequestAnswer::Done { notes },
+        Err(RevokeError::Refused(why) | RevokeError::Node(ClientError::Refused(why))) => {
+            RequestAnswer::Refused { why }
+        }
+        Err(RevokeError::Node(error)) => return Err(error.into()),
+        Err(error @ RevokeError::Id(_)) => return Err(RequestError::Body(error.to_string())),
+    };
+    Ok(json(StatusCode::OK, &answer))
 }
 
 /// Asks the node for its decision on a request, without executing it.

@@ -9,6 +9,7 @@ mod bytes;
 mod name;
 mod nanos;
 mod rate;
+mod shell;
 mod text;
 mod time;
 
@@ -18,6 +19,7 @@ pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};
 pub use rate::BitsPerSecond;
+pub use shell::shell_line;
 pub use text::{Escape, Escaped, bytes_of_hex, escaped, escaped_lines, escaped_prefix, hex, is_plain};
 pub use time::{TimeError, parse_time, show_time, time_text};
 

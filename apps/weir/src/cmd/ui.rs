@@ -1,15 +1,20 @@
 //! `weir ui`: serves the web page of a node to the user's own browser.
 
 use crate::cmd::node::args::NodeAddressArgs;
+use crate::cmd::trust::revoke;
 use crate::output::signals::Signals;
 use crate::{Failure, shipped};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_admission::manifest_of;
 use weir_node::client::NodeLocation;
+use weir_trust::key::Identity;
+use weir_trust::revocation::RevokedSet;
+use weir_ui::credentials::{UserRevocationList, issuer_at};
 use weir_ui::modules::PageModule;
 use weir_ui::{RunningUi, UiError, UiOptions};
 use weir_units::Escape as _;
@@ -36,8 +41,12 @@ pub struct UiArgs {
     /// Serve a page that changes nothing, to show it to others
     #[arg(long)]
     pub read_only: bool,
+    /// The file of your revocation list; created if missing. With it, the page can revoke what your key has granted or delegated. Each
+    /// revocation is added to the file, as by `weir credential revoke --list`, and delivered to the node
+    #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
+    pub revocation_list: Option<PathBuf>,
     /// Print a new address of each page that is being served, for another browser
-    #[arg(long = "address", conflicts_with_all = ["read_only", "port"])]
+    #[arg(long = "address", conflicts_with_all = ["read_only", "port", "revocation_list"])]
     pub prints_address: bool,
 }
 
@@ -53,6 +62,11 @@ pub enum UiCommandError {
     /// No page is being served.
     #[error("no `weir ui` of yours is running: start one")]
     NotRunning,
+    /// A revocation list needs a key.
+    #[error(
+        "--revocation-list needs the key that signs the list: name a node with --node, and the key with --key"
+    )]
+    NoKey,
     /// The system's error.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -65,6 +79,7 @@ pub fn ui(out: &mut impl Write, args: &UiArgs) -> Result<(), Failure> {
     }
     let node = args.address.resolve()?;
     let (node_text, node_options) = node_options(&args.address, &node);
+    let revocation_list = args.revocation_list.as_deref().map(|file| user_list(&node, file)).transpose()?;
     let options = UiOptions {
         node,
         node_text,
@@ -73,6 +88,7 @@ pub fn ui(out: &mut impl Write, args: &UiArgs) -> Result<(), Failure> {
         is_read_only: args.read_only,
         program: std::env::current_exe()?,
         modules: modules(),
+        revocation_list,
     };
     let folder = weir_ui::socket_folder().ok();
     let page = RunningUi::start(options, folder.as_deref()).map_err(UiCommandError::from)?;
@@ -87,6 +103,15 @@ pub fn ui(out: &mut impl Write, args: &UiArgs) -> Result<(), Failure> {
         std::thread::sleep(CHECK_INTERVAL);
     }
     Ok(())
+}
+
+/// Returns the user's revocation list, after a check that it is one of the user's own.
+fn user_list(node: &NodeLocation, file: &Path) -> Result<UserRevocationList, Failure> {
+    revoke::check_list(file, issuer_at(node).ok_or(UiCommandError::NoKey)?)?;
+    let extend = |file: &Path, identity: &Identity, issuer, more: &RevokedSet| {
+        revoke::extend_list(file, identity, issuer, more).map_err(|error| error.to_string())
+    };
+    Ok(UserRevocationList { path: file.to_owned(), extend })
 }
 
 /// Prints a new address of each page.

@@ -57,6 +57,7 @@ mod tables;
 mod taps;
 mod testbed;
 mod ui;
+mod ui_credentials;
 mod unloading;
 mod unmetered;
 mod upload;

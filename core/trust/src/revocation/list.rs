@@ -22,7 +22,7 @@
 
 use super::{LIST_IDS_MAX, RevocationError, RevokedSet, version_1};
 use crate::base32;
-use crate::credential::{DatedId, DelegationId};
+use crate::credential::{Credential, DatedId, DelegationId};
 use crate::digest::Sha256Digest;
 use crate::grant::UnixSecond;
 use crate::key::{Identity, PublicKey, Signature, SignatureContext};
@@ -58,6 +58,12 @@ impl Issuer {
     /// may revoke blocks that were delegated from its own block.
     pub fn delegator(root: PublicKey, holder: PublicKey, own_block: DelegationId) -> Self {
         Self { root, signer: holder, own_block: Some(own_block) }
+    }
+
+    /// Returns the issuer as which the holder of a credential revokes what the holder has delegated.
+    pub fn of_holder(credential: &Credential) -> Option<Self> {
+        let block = credential.claimed_blocks().last()?;
+        Some(Self::delegator(*credential.claimed_root(), block.holder, block.id))
     }
 
     /// Returns the root of the chains that the list affects.

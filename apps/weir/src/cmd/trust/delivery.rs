@@ -7,8 +7,7 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
-use weir_node::control::protocol::{ControlRequest, Reply};
+use weir_node::client::deliver_list;
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
@@ -107,22 +106,6 @@ fn attempt_delivery(
 ) -> Result<Vec<String>, FailedAttempt> {
     let location = node.resolve(deliverer.identity.clone(), deliverer.credential.clone());
     let location = location.map_err(|error| FailedAttempt { why: error.to_string(), is_transient: true })?;
-    deliver_once(list, &location)
+    deliver_list(list, &location)
         .map_err(|error| FailedAttempt { is_transient: error.is_transient(), why: error.to_string() })
-}
-
-/// Offers a list by its header, sends the whole list if the node requests it, and returns the notes in the node's
-/// reply.
-pub(super) fn deliver_once(list: &RevocationList, node: &NodeLocation) -> Result<Vec<String>, ClientError> {
-    let mut client = Client::connect_to(node)?;
-    // A list in the previous format has no header and is sent whole.
-    if let Some(header) = list.header().filter(|header| header.len() < list.to_string().len()) {
-        client.send(ControlRequest::Revoke, header.as_bytes())?;
-        match client.receive()? {
-            Reply::Uploaded { .. } => {}
-            Reply::Done { notes } => return Ok(notes),
-            other => return Err(ClientError::UnexpectedReply(reply_kind(&other))),
-        }
-    }
-    client.execute(ControlRequest::Revoke, list.to_string().as_bytes())
 }

@@ -7,7 +7,7 @@ mod explanation;
 mod list;
 mod option_values;
 mod revocations;
-mod revoke;
+pub(crate) mod revoke;
 
 use crate::Failure;
 use crate::cmd::policy::now;
@@ -204,7 +204,7 @@ pub fn credential(out: &mut impl Write, command: &CredentialCommand) -> Result<(
             let signed = read_revocation_list(list)?.ok_or_else(|| SigningError::NoList(list.clone()))?;
             if nodes.is_empty() {
                 let local_node = NodeLocation::Local(socket.clone());
-                let notes = delivery::deliver_once(&signed, &local_node)?;
+                let notes = weir_node::client::deliver_list(&signed, &local_node)?;
                 notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use weir_trust::credential::{Credential, DatedId, DelegationId};
 use weir_trust::grant::UnixSecond;
-use weir_trust::key::PublicKey;
+use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 use weir_units::Escape as _;
 
@@ -63,11 +63,7 @@ pub(super) fn revoke(out: &mut impl Write, args: RevocationArgs<'_>) -> Result<(
         check_issuer(&mut issuer, *previous.issuer(), args.list)?;
     }
     let issuer = issuer.unwrap_or_else(|| Issuer::root(key));
-    let signed = match &previous {
-        Some(previous) => previous.extended(&identity, now(), &revoked),
-        None => RevocationList::sign_as(&identity, issuer, 1, now(), revoked),
-    };
-    let signed = signed.map_err(SigningError::from)?;
+    let signed = next_list(previous.as_ref(), &identity, issuer, &revoked)?;
     replace_file(args.list, &signed.to_string())?;
     drop(lock);
     messages.iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -81,6 +77,48 @@ pub(super) fn revoke(out: &mut impl Write, args: RevocationArgs<'_>) -> Result<(
     }
     let credential = own_credential.map(|own| own.as_bytes().to_vec()).unwrap_or_default();
     deliver(out, &signed, args.nodes, &Deliverer { identity, credential })
+}
+
+/// Returns the issuer's list after `previous`, with the entries of both.
+fn next_list(
+    previous: Option<&RevocationList>,
+    identity: &Identity,
+    issuer: Issuer,
+    more: &RevokedSet,
+) -> Result<RevocationList, SigningError> {
+    Ok(match previous {
+        Some(previous) => previous.extended(identity, now(), more)?,
+        None => RevocationList::sign_as(identity, issuer, 1, now(), more.clone())?,
+    })
+}
+
+/// Checks that a file has a list of this issuer, or does not exist yet.
+///
+/// # Errors
+/// The file cannot be read, or has the list of another issuer.
+pub(crate) fn check_list(file: &Path, issuer: Issuer) -> Result<(), Failure> {
+    if let Some(list) = read_revocation_list(file)? {
+        check_issuer(&mut Some(issuer), *list.issuer(), file)?;
+    }
+    Ok(())
+}
+
+/// Adds entries to the list in a file, which is created if it does not exist, and returns the new list. No entry that the
+/// file has is lost, also if another command changes the file at the same time.
+///
+/// # Errors
+/// The file cannot be read or written, or has the list of another issuer.
+pub(crate) fn extend_list(
+    file: &Path,
+    identity: &Identity,
+    issuer: Issuer,
+    more: &RevokedSet,
+) -> Result<RevocationList, Failure> {
+    let _lock = lock_folder(file)?;
+    check_list(file, issuer)?;
+    let signed = next_list(read_revocation_list(file)?.as_ref(), identity, issuer, more)?;
+    replace_file(file, &signed.to_string())?;
+    Ok(signed)
 }
 
 /// Returns the identifiers of the blocks of a credential to revoke, root first. If the command line names the
@@ -127,10 +165,7 @@ fn issuer_for_key(credential: &Credential, key: PublicKey) -> Option<Issuer> {
 /// The key is not the holder's.
 fn own_issuer(own_credential: &Credential, key: PublicKey) -> Result<Issuer, SigningError> {
     let holder = *own_credential.claimed_holder();
-    match own_credential.claimed_blocks().last().filter(|_| holder == key) {
-        Some(block) => Ok(Issuer::delegator(*own_credential.claimed_root(), key, block.id)),
-        None => Err(SigningError::NotOwn { holder, key }),
-    }
+    Issuer::of_holder(own_credential).filter(|_| holder == key).ok_or(SigningError::NotOwn { holder, key })
 }
 
 /// Checks that all entries of a list have the same issuer: one signer, and one block of the signer's credential. The
