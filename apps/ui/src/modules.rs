@@ -80,4 +80,21 @@ impl PageModule {
         }
         Ok(argument)
     }
+
+    /// Returns the description of the module in a session with these values. A list has its items as such.
+    pub fn session_module(&self, set: &BTreeMap<String, String>) -> serde_json::Value {
+        let settings: serde_json::Map<String, serde_json::Value> = set
+            .iter()
+            .map(|(key, value)| {
+                let is_list = self.parameters.iter().any(|it| it.name == *key && it.is_list);
+                let value = if is_list {
+                    value.split(',').map(str::trim).collect::<Vec<_>>().into()
+                } else {
+                    value.as_str().into()
+                };
+                (key.clone(), value)
+            })
+            .collect();
+        serde_json::json!({ "module": self.name, "set": settings })
+    }
 }

@@ -171,8 +171,12 @@ impl Runs {
         });
         if let RunSource::Interface { name, seconds } = &run.spec.source {
             run.is_started.store(true, Relaxed);
+            let modules = run.spec.modules.iter().filter_map(|RunModule { module, set }| {
+                Some(self.modules.iter().find(|it| it.name == *module)?.session_module(set))
+            });
             let plan = interface::InterfacePlan {
                 interface: name.clone(),
+                modules: modules.collect(),
                 time: Duration::from_secs(*seconds),
                 program: self.program.clone(),
                 node_options: self.node_options.clone(),

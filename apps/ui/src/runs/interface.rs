@@ -20,6 +20,8 @@ const NAME_DIGITS: usize = 8;
 /// The parts of a run over an interface.
 pub(super) struct InterfacePlan {
     pub(super) interface: String,
+    /// The modules with their parameters, as a session has them.
+    pub(super) modules: Vec<serde_json::Value>,
     pub(super) time: Duration,
     /// The program `weir`.
     pub(super) program: PathBuf,
@@ -49,20 +51,12 @@ fn execute(plan: &InterfacePlan, run: &Run, node: &NodeLocation) -> Result<(), S
         executed.map(drop).map_err(|error: ClientError| error.to_string())
     };
     request(serde_json::json!({
-        "create": { "name": session, "channels": [{ "interface": plan.interface }] }
+        "create": { "name": session, "channel": [{ "interface": plan.interface }] }
     }))?;
-    let followed = run
-        .spec
-        .modules
-        .iter()
-        .try_for_each(|module| {
-            let parameters: serde_json::Map<_, _> =
-                module.set.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-            request(serde_json::json!({
-                "load": { "session": session, "module": { "module": module.module, "set": parameters } }
-            }))
-        })
-        .and_then(|()| follow(plan, run, &session));
+    let load = |module: &serde_json::Value| {
+        request(serde_json::json!({ "load": { "session": session, "module": module } }))
+    };
+    let followed = plan.modules.iter().try_for_each(load).and_then(|()| follow(plan, run, &session));
     let closed = request(serde_json::json!({ "close": { "session": session } }));
     followed.and(closed)
 }

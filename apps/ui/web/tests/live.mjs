@@ -64,6 +64,8 @@ await page.getByRole("button", { name: "Close, and delete" }).click();
 // So does a run over an interface of the node, in a session of its own that is closed at the end.
 await page.getByRole("button", { name: "Interface" }).click();
 await page.getByLabel("Seconds").fill("3");
+await page.getByRole("checkbox", { name: /port-count/ }).check();
+await page.getByRole("textbox", { name: "ports" }).fill("1,53");
 await page.getByRole("button", { name: /^Run/ }).click();
 await page.locator("iframe").waitFor({ timeout: 60000 });
 await report.locator("h1").first().waitFor({ timeout: 60000 });

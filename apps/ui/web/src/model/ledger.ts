@@ -2,6 +2,7 @@
 
 import type { LedgerTable } from "../api";
 import { shown } from "./text";
+import { localSeconds } from "./time";
 import { UNKNOWN, whole } from "./units";
 
 type Value = string | number | null;
@@ -20,9 +21,13 @@ export function columnsOf(table: LedgerTable, all: boolean): Column[] {
   return all ? columns : columns.filter(({ at }) => table.rows.some((row) => row[at] !== null && row[at] !== undefined && row[at] !== 0));
 }
 
-/** Returns the sum of each column of numbers, in the places of a row; the first place is empty. */
+/** Numbers that identify a row, or that belong to it alone, so that a sum of them says nothing. */
+const WITHOUT_SUM = new Set(["id", "intervals"]);
+
+/** Returns the sum of each column of amounts, in the places of a row; the first place is empty. */
 export function sums(table: LedgerTable): Value[] {
-  return [null, ...table.columns.map((_, n) => {
+  return [null, ...table.columns.map(({ key }, n) => {
+    if (WITHOUT_SUM.has(key)) return null;
     const numbers = table.rows.map((row) => row[n + 1]).filter((value) => typeof value === "number");
     return numbers.length === 0 ? null : numbers.reduce((sum, value) => sum + value, 0);
   })];
@@ -31,7 +36,7 @@ export function sums(table: LedgerTable): Value[] {
 /** Returns a value for display: a whole number, or one with at most three decimals. */
 export function textOf(value: Value): string {
   if (value === null) return UNKNOWN;
-  if (typeof value === "string") return shown(value);
+  if (typeof value === "string") return shown(localSeconds(value));
   if (Number.isInteger(value)) return whole(value);
   const [integer = "0", decimals = ""] = value.toFixed(3).split(".");
   return `${whole(Number(integer))}.${decimals}`.replace(/\.?0+$/, "");

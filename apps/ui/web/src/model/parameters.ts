@@ -53,7 +53,8 @@ function outside<T extends bigint | number>(
 
 /** Returns the limits of a parameter in words: `from 1 to 65535 packets`; empty without limits. */
 export function limits(min: string | number | null, max: string | number | null, unit: string | null): string {
-  const of = unit ? ` ${unit}` : "";
+  // A duration has its unit with the number, and the unit 1 is none.
+  const of = unit && unit !== "1" && unit !== "ns" ? ` ${unit}` : "";
   if (min !== null && max !== null) return `from ${min} to ${max}${of}`;
   if (min !== null) return `at least ${min}${of}`;
   return max !== null ? `at most ${max}${of}` : "";

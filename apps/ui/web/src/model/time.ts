@@ -24,6 +24,11 @@ export function localTime(text: unknown): unknown {
   return match === null ? text : `${dateTime(Date.parse(match[0]))}${match[1] ?? ""}`;
 }
 
+/** Returns a time as RFC 3339 has it in the browser's zone, without parts of a second; other texts unchanged. */
+export function localSeconds(text: string): string {
+  return ISO.test(text) ? dateTime(Date.parse(text)) : text;
+}
+
 /** Returns the name of the browser's zone with its present distance from UTC: `Europe/Berlin (UTC+1)`. */
 export function zone(now = new Date()): string {
   const name = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";

@@ -45,7 +45,7 @@ export function DecisionsPage() {
 function Item({ decision }: { decision: Decision }) {
   const isOpen = snapshot.value?.sessions.some((session) => session.name === decision.session) ?? false;
   const name = decision.session === null ? null : <Foreign text={decision.session} max={48} />;
-  const one = decision.begin_ms === decision.end_ms;
+  const one = Math.floor(decision.begin_ms / 1000) === Math.floor(decision.end_ms / 1000);
   return (
     <li class={isBad(decision.outcome) ? "medium" : ""}>
       <p>

@@ -50,7 +50,7 @@ function options({ lines, format, isBinary, onZoom }: Props, width: number): uPl
     cursor: { sync: { key: "hour" }, drag: { x: true, y: false }, y: false },
     scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { ...axis, values: (_, at) => at.map((second) => clock(second * 1000).slice(0, 5)), space: 70, size: 30 },
+      { ...axis, values: (_, at) => at.map((second) => clock(second * 1000).slice(0, (at[1] ?? 0) - (at[0] ?? 0) < 60 ? 8 : 5)), space: 74, size: 30 },
       { ...axis, size: 84, space: 36, values: (_, at) => at.map((value) => format(value).replace(".0 %", " %")), ...(isBinary ? { incrs: BINARY_STEPS } : {}) },
     ],
     series: [

@@ -1,4 +1,4 @@
-import { bytes, nanos, whole } from "../model/units";
+import { bytes, whole } from "../model/units";
 import { endRun, run } from "../run";
 import { Foreign, Problem } from "./text";
 
@@ -9,7 +9,7 @@ export function Progress() {
   const it = run.value;
   if (it === null) return null;
   const share = it.readTotal > 0 ? Math.min(1, it.read / it.readTotal) : null;
-  const amount = it.isCapture ? bytes : (ms: number) => nanos(Math.round(ms / 100) * 1e8);
+  const amount = it.isCapture ? bytes : (ms: number) => `${Math.floor(ms / 1000)} s`;
   const isOver = it.stage === "done" || it.stage === "failed";
   return (
     <>
