@@ -39,7 +39,7 @@ export function SessionPage({ name }: { name: string }) {
         {mayManage.value && <button type="button" class="danger" onClick={() => askClose(name)}>Close session …</button>}
       </>}><Foreign text={name} max={60} /></Title>
       <About session={session} />
-      <SessionCharts name={name} />
+      <SessionCharts name={name} sends={(session.outputs ?? []).length > 0} />
       <div class="grid half">
         <Losses losses={losses.value.get(name) ?? []} />
         <ShareSection session={session} />

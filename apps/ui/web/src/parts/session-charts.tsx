@@ -24,8 +24,8 @@ const PACKETS: Line[] = [
   { column: "records", title: "records", colour: 3, style: "line" },
 ];
 
-/** The last hour of a session: promised and received. */
-export function SessionCharts({ name }: { name: string }) {
+/** The last hour of a session: promised and received. Only a session that `sends` has a bandwidth. */
+export function SessionCharts({ name, sends }: { name: string; sends: boolean }) {
   const { range, zoom, buttons } = useRange();
   const [problem, setProblem] = useState<string | null>(null);
   const series = followSeries(name);
@@ -51,7 +51,7 @@ export function SessionCharts({ name }: { name: string }) {
         <Chart title="CPU" lines={CPU} format={percent} {...common} />
         <Chart title="Packets and losses" lines={PACKETS} format={perSecond} {...common} />
         <Chart title="Memory" lines={MEMORY} format={bytes} isBinary {...common} />
-        <Chart title="Bandwidth" lines={BANDWIDTH} format={bits} {...common} />
+        {sends && <Chart title="Bandwidth" lines={BANDWIDTH} format={bits} {...common} />}
       </div>
     </section>
   );

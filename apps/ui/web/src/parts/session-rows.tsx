@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { query, type RowsLine } from "../api";
+import { query, type RowsLine, type StreamInfo } from "../api";
 import { readLines } from "../lines";
 import { ROWS_MAX, ROWS_SHOWN, Streams, type Stream } from "../model/rows";
 import { cut, plural, shown } from "../model/text";
@@ -93,14 +93,25 @@ function StreamTable({ stream }: { stream: Stream; version: number }) {
         </div>
       </div>
       <Table label={`Rows of ${shown(stream.info.name)}`} class="rows">
-        <thead><tr>{columns.map((column) => <th scope="col" class={isNumber(column.type) ? "n" : ""}>{cut(shown(column.name), 40)}{column.unit ? <span class="soft"> {cut(shown(column.unit), 12)}</span> : null}</th>)}</tr></thead>
+        <thead><tr>{columns.map((column) => <th scope="col" class={isNumber(column.type) ? "n" : ""}>{cut(shown(column.name), 40)}{unitOf(column) ? <span class="soft"> {cut(shown(unitOf(column)), 12)}</span> : null}</th>)}</tr></thead>
         <tbody>{rows.map(({ id, row }) => (
-          <tr key={id}>{columns.map((column) => <td class={isNumber(column.type) ? "n" : ""}><Foreign text={column.type.startsWith("time") ? localTime(row[column.name]) : row[column.name]} max={60} /></td>)}</tr>
+          <tr key={id}>{columns.map((column) => <td class={isNumber(column.type) ? "n" : ""}><Foreign text={cellOf(column.type, row[column.name])} max={60} /></td>)}</tr>
         ))}</tbody>
       </Table>
       <p class="soft">{rows.length === 0 ? "No row has arrived yet." : `The newest ${whole(rows.length)} rows, newest first; at most ${ROWS_MAX} are kept.`}</p>
     </>
   );
+}
+
+/** Returns the unit of a column; times have it with their digits, and the unit 1 is none. */
+function unitOf({ type, unit }: StreamInfo["columns"][number]): string {
+  return type.startsWith("time") || unit === "1" ? "" : unit;
+}
+
+/** Returns a cell for display. A floating-point number has six digits: the others are hardly ever meant. */
+function cellOf(type: string, value: unknown): unknown {
+  if (type.startsWith("time")) return localTime(value);
+  return typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(6)) : value;
 }
 
 function isNumber(type: string): boolean {
