@@ -148,7 +148,8 @@ impl TreeBuilder<'_> {
         let revoked_from = self.revocations.find(credential.root(), chain).map(|revoked| revoked.block);
         let mut above: Option<DelegationId> = None;
         for ((index, block), dated) in chain.iter().enumerate().zip(DatedId::of_chain(chain)).skip(first) {
-            if !tree.delegations.contains_key(&block.id) {
+            let is_known = tree.delegations.contains_key(&block.id);
+            if !is_known {
                 let is_revoked = revoked_from.is_some_and(|from| index >= from);
                 let Some(found) = self.describe(credential, index, block, dated, is_revoked) else {
                     return false;
@@ -324,7 +325,8 @@ mod tests {
         assert_eq!((memory(&own.used), own.delegates.len()), ((7, 100), 2));
         let mut below: Vec<&String> = own.delegates.iter().flat_map(|it| &it.sessions).collect();
         let mut names = [&holders.owned[1], &holders.owned[2]].map(|(_, spec)| spec.name.to_string());
-        (below.sort_unstable(), names.sort_unstable());
+        below.sort_unstable();
+        names.sort_unstable();
         assert_eq!(below, names.iter().collect::<Vec<_>>());
         // Without a session.
         let idle = chain(&[ceilings(3 << 20)]);
