@@ -25,6 +25,7 @@ static PAGE: LazyLock<Arc<Ui>> = LazyLock::new(|| {
         port: 0,
         is_read_only: false,
         program: PathBuf::from("/nonexistent/weir"),
+        revocation_list: None,
         modules: Vec::new(),
     };
     Arc::new(Ui::new(options, HOST.to_owned()))

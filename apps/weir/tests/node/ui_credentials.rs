@@ -128,7 +128,8 @@ fn a_holder_revokes_a_delegate_on_the_page_and_keeps_the_list() {
     let list = list_of(&file);
     let mut entries: Vec<String> = list.revoked().iter().map(|entry| entry.to_string()).collect();
     let mut expected = [id_of(&first), id_of(&earlier)];
-    (entries.sort(), expected.sort());
+    entries.sort();
+    expected.sort();
     assert_eq!(entries, expected);
     // Another command extends the same file.
     net.run_refused(&earlier, &["session", "list"], "revoked");
