@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build no-compiler modules install packages test-packages run test test-llvm test-no-compiler test-traces lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man docs completions clean
+.PHONY: help setup setup-tests build no-compiler modules install packages test-packages run test test-llvm test-no-compiler test-traces test-ui lint bench figures fuzz sample check-languages check-contrib wheel check-wheel man docs completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,10 @@ test-llvm: setup-tests ## the tests of the sandbox again, with modules in verifi
 test-traces: setup-tests ## weir against tshark, tcpdump and others on all captures of ../shared/traces (minutes)
 	WEIR_TRACES=all RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} \
 		cargo test --release --locked -p weir --test weir traces
+
+test-ui: setup-tests ## the web page: types, built files, and tests in a browser with a mock and a live node (root; npm, chromium; minutes)
+	cd apps/ui/web && npm ci --silent && npm run check && npm test
+	cargo test --release --locked --workspace --test node -- ui::
 
 lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
