@@ -143,6 +143,8 @@ export interface Credential {
 
 export interface Credentials {
   roots: { root: string; policy_ceilings: Used[]; grants: Credential[] }[];
+  /** The delegations that the node leaves out, because there are too many. */
+  left_out: number;
 }
 
 export interface RunRequest {

@@ -37,7 +37,7 @@ export const ledger = (hostile) => ({
 
 const used = (resource, used_, granted, used_text, granted_text) => ({ resource, used: used_, granted, used_text, granted_text });
 
-export const credentials = (hostile, revoked, now = Date.now()) => ({ roots: [
+export const credentials = (hostile, revoked, now = Date.now()) => ({ left_out: 2, roots: [
   { root: key(10), policy_ceilings: [used("memory", 300e6, 1e9, "286.1 MiB", "953.7 MiB"), used("cpu", 420000, 900000, "42 % of a core", "90 % of a core")], grants: [
     { id: id(1), holder: key(1), expires_s: Math.floor(now / 1000) + 3_000_000, revoked: revoked.has(id(1)), allows: [["memory", hostile ? HOSTILE : "at most 128 MiB"], ["modules", "rtt, port-count"], ["interfaces", "eth0"], ["view", "payload=none"]],
       used: [used("memory", 125e6, 134e6, "119.2 MiB", "128 MiB"), used("cpu", 120000, 200000, "12 % of a core", "20 % of a core"), used("sessions", 2, 3, "2", "3"), used("bandwidth", 0, 0, "0 bit/s", "0 bit/s"), used("records per second", 150, null, "150", "any number of")],

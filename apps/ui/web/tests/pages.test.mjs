@@ -61,7 +61,12 @@ test("a session has charts of an hour with zoom, losses in words, modules, and t
   await page.getByText("The channel's queue was full").waitFor();
   await page.getByText("rtt.c:118").waitFor();
   await page.getByText("at most 1.2 us for a packet").waitFor();
-  assert.equal(await page.locator("figure.chart canvas").count(), 4);
+  // Only a session with an output channel has a bandwidth.
+  assert.equal(await page.locator("figure.chart canvas").count(), 3);
+  await page.evaluate(() => { location.hash = "#/session/alice"; });
+  await page.locator("figure.chart", { hasText: "Bandwidth" }).waitFor();
+  await page.evaluate(() => { location.hash = "#/session/bob"; });
+  await page.getByRole("heading", { name: "bob" }).waitFor();
   await page.waitForTimeout(1500);
   assert.match(await page.locator("figure.chart").first().innerText(), /received\s+[\d.]+ %/);
   const box = await page.locator(".u-over").first().boundingBox();
@@ -108,6 +113,7 @@ test("a session that is gone says where its usage is", () => withPage({ path: "#
 }));
 
 test("the tree of credentials has ceilings and expiry", () => withPage({ path: "#/credentials" }, async (page) => {
+  await page.getByText("2 further credentials of this node cannot be shown at once.").waitFor();
   const child = page.getByRole("article", { name: `Credential of ${key(2)}` });
   await child.getByText(/expires in 1 h/).waitFor();
   assert.equal(await page.locator(".tree .tree .tree .credential").count(), 1, "three levels");

@@ -1,6 +1,6 @@
 import { api, type Credential, type Used } from "../api";
 import { countdown, dateTime } from "../model/time";
-import { shown } from "../model/text";
+import { plural, shown } from "../model/text";
 import { refusal } from "../parts/act";
 import { PartBar } from "../parts/bar";
 import { ask } from "../parts/dialog";
@@ -32,6 +32,7 @@ export function CredentialsPage() {
           {root.grants.length === 0 ? <p class="soft">None of its credentials is in use.</p> : <Tree list={root.grants} depth={1} reload={reload} />}
         </section>
       ))}
+      {(value?.left_out ?? 0) > 0 && <p class="soft">{plural(value?.left_out ?? 0, "further credential")} of this node cannot be shown at once.</p>}
     </>
   );
 }
