@@ -1,4 +1,4 @@
-//! Conversion of a stream's rows to Arrow columns.
+//! The rows of a stream that wait, and their conversion to Arrow columns.
 
 use arrow_array::builder::{
     ArrayBuilder, BinaryBuilder, BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder,
@@ -14,16 +14,25 @@ use weir_units::AddressText;
 const BATCH_ROWS: usize = 8_192;
 /// The most text of a batch in bytes, exceeded by at most one record.
 const BATCH_TEXT_BYTES: usize = 1 << 20;
+/// The least bytes by which the buffer of rows grows.
+const GROWTH_MIN: usize = 512;
+/// The bytes in front of a row in the buffer: the lengths of its fixed part and of its tail, 32 bits each.
+const ROW_HEADER_BYTES: usize = 8;
 
-/// The rows that have not been passed to the Parquet writer yet, as columns.
+/// The rows of a stream that have not been passed on yet, as the module emitted them. They become columns when they are
+/// passed on, because columns take memory for each field even with few rows.
 #[derive(Debug)]
 pub(crate) struct Columns {
     schema: SchemaRef,
-    fields: Vec<(StreamField, Column)>,
+    fields: Vec<StreamField>,
+    /// For each row its header, its fixed part and its tail.
+    buffer: Vec<u8>,
     rows: usize,
     text_bytes: usize,
     /// Time values that were replaced because they are too late for a file.
     late: u64,
+    /// True if the memory of the buffer stays after [`Self::take`], for the next rows.
+    keeps_buffer: bool,
 }
 
 #[derive(Debug)]
@@ -43,25 +52,44 @@ enum Column {
 }
 
 impl Columns {
-    pub(crate) fn new(schema: SchemaRef, stream: &DeclaredStream) -> Self {
-        let fields = stream.fields.iter().map(|field| (field.clone(), Column::new(field.ty))).collect();
-        Self { schema, fields, rows: 0, text_bytes: 0, late: 0 }
+    /// Makes an empty buffer. With `keeps_buffer`, its memory is not freed between batches, which is faster.
+    pub(crate) fn new(schema: SchemaRef, stream: &DeclaredStream, keeps_buffer: bool) -> Self {
+        let fields = stream.fields.clone();
+        Self { schema, fields, buffer: Vec::new(), rows: 0, text_bytes: 0, late: 0, keeps_buffer }
     }
 
     /// Appends a row. If the row is too short, returns the first missing field and appends nothing.
     pub(crate) fn push(&mut self, row: &[u8], tail: &[u8]) -> Result<(), Name> {
-        if let Some((field, _)) = self.fields.iter().find(|(field, _)| field.read(row, tail).is_none()) {
-            return Err(field.name.clone());
+        let mut late = 0;
+        for field in &self.fields {
+            let Some(value) = field.read(row, tail) else { return Err(field.name.clone()) };
+            late += u64::from(field.ty == FieldType::Timestamp && is_late(value));
         }
-        for (field, column) in &mut self.fields {
-            if let Some(value) = field.read(row, tail) {
-                self.late += u64::from(field.ty == FieldType::Timestamp && is_late(value));
-                column.push(value);
-            }
+        self.late += late;
+        let added = ROW_HEADER_BYTES + row.len() + tail.len();
+        if self.buffer.capacity() - self.buffer.len() < added {
+            // Smaller steps than those of `Vec`, which doubles: the capacity counts for the memory of the module.
+            self.buffer.reserve_exact(added.max(GROWTH_MIN).max(self.buffer.capacity() / 4));
         }
+        for part in [row, tail] {
+            // A record has far fewer than 4 GiB.
+            self.buffer.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        self.buffer.extend_from_slice(row);
+        self.buffer.extend_from_slice(tail);
         self.rows += 1;
         self.text_bytes += tail.len();
         Ok(())
+    }
+
+    /// Returns the memory that the rows take, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Drops the rows, and frees their memory.
+    pub(crate) fn clear(&mut self) {
+        (self.buffer, self.rows, self.text_bytes) = (Vec::new(), 0, 0);
     }
 
     /// Returns the number of time values so far that are too late for a file, and were replaced by the last time that
@@ -77,27 +105,56 @@ impl Columns {
 
     /// Takes the rows as a batch.
     pub(crate) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
-        (self.rows, self.text_bytes) = (0, 0);
-        let columns = self.fields.iter_mut().map(|(_, column)| column.finish()).collect();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let rows = std::mem::take(&mut self.rows);
+        self.text_bytes = 0;
+        let mut columns: Vec<Column> = self.fields.iter().map(|field| Column::new(field.ty, rows)).collect();
+        let mut rest = &buffer[..];
+        while let Some((row, tail, after)) = split_row(rest) {
+            for (field, column) in self.fields.iter().zip(&mut columns) {
+                // Each field was read when the row was appended.
+                if let Some(value) = field.read(row, tail) {
+                    column.push(value);
+                }
+            }
+            rest = after;
+        }
+        if self.keeps_buffer {
+            buffer.clear();
+            self.buffer = buffer;
+        }
+        let columns = columns.iter_mut().map(Column::finish).collect();
         RecordBatch::try_new(self.schema.clone(), columns)
     }
 }
 
+/// Returns the fixed part and the tail of the first row in the buffer, and the bytes after the row.
+fn split_row(buffer: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (row_len, rest) = buffer.split_first_chunk()?;
+    let (tail_len, rest) = rest.split_first_chunk()?;
+    let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*row_len) as usize)?;
+    let (tail, rest) = rest.split_at_checked(u32::from_le_bytes(*tail_len) as usize)?;
+    Some((row, tail, rest))
+}
+
 impl Column {
-    fn new(ty: FieldType) -> Self {
+    /// Creates a column for this number of rows.
+    fn new(ty: FieldType, rows: usize) -> Self {
         match ty {
-            FieldType::U8 => Self::U8(UInt8Builder::new()),
-            FieldType::U16 => Self::U16(UInt16Builder::new()),
-            FieldType::U32 => Self::U32(UInt32Builder::new()),
-            FieldType::U64 => Self::U64(UInt64Builder::new()),
-            FieldType::I32 => Self::I32(Int32Builder::new()),
-            FieldType::I64 | FieldType::Duration => Self::I64(Int64Builder::new()),
-            FieldType::F32 => Self::F32(Float32Builder::new()),
-            FieldType::F64 => Self::F64(Float64Builder::new()),
-            FieldType::Bool => Self::Bool(BooleanBuilder::new()),
-            FieldType::Timestamp => Self::Timestamp(TimestampNanosecondBuilder::new().with_timezone("UTC")),
-            FieldType::Ip | FieldType::String => Self::Text(StringBuilder::new()),
-            FieldType::Bytes => Self::Bytes(BinaryBuilder::new()),
+            FieldType::U8 => Self::U8(UInt8Builder::with_capacity(rows)),
+            FieldType::U16 => Self::U16(UInt16Builder::with_capacity(rows)),
+            FieldType::U32 => Self::U32(UInt32Builder::with_capacity(rows)),
+            FieldType::U64 => Self::U64(UInt64Builder::with_capacity(rows)),
+            FieldType::I32 => Self::I32(Int32Builder::with_capacity(rows)),
+            FieldType::I64 | FieldType::Duration => Self::I64(Int64Builder::with_capacity(rows)),
+            FieldType::F32 => Self::F32(Float32Builder::with_capacity(rows)),
+            FieldType::F64 => Self::F64(Float64Builder::with_capacity(rows)),
+            FieldType::Bool => Self::Bool(BooleanBuilder::with_capacity(rows)),
+            FieldType::Timestamp => {
+                Self::Timestamp(TimestampNanosecondBuilder::with_capacity(rows).with_timezone("UTC"))
+            }
+            FieldType::Ip | FieldType::String => Self::Text(StringBuilder::with_capacity(rows, 0)),
+            FieldType::Bytes => Self::Bytes(BinaryBuilder::with_capacity(rows, 0)),
         }
     }
 

@@ -127,6 +127,8 @@ pub enum WriteCause {
     Io(io::Error),
     /// The Parquet writer's error.
     Parquet(parquet::errors::ParquetError),
+    /// Rows in the write-ahead log cannot be read: another program has changed the log, or the disk is damaged.
+    Log,
 }
 
 impl fmt::Display for WriteCause {
@@ -143,6 +145,7 @@ impl fmt::Display for WriteCause {
                 _ => write!(f, "{error}"),
             },
             Self::Parquet(error) => write!(f, "{error}"),
+            Self::Log => f.write_str("rows in its write-ahead log (.wal) cannot be read any more"),
         }
     }
 }

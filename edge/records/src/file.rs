@@ -27,8 +27,13 @@ use {
 
 /// The most rows of a row group.
 const GROUP_ROWS_MAX: usize = 128 << 10;
-/// The most bytes of a row group in memory.
+/// The encoded bytes at which a row group ends, without a log.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// The memory of the Parquet writer at which a row group ends. Its tables of repeated values can take more than the
+/// encoded bytes: of a column with few rows already 72 KiB.
+const GROUP_MEMORY_MAX: usize = 12 << 20;
+/// The bytes in the log at which a row group ends.
+const GROUP_LOG_BYTES_MAX: u64 = 8 << 20;
 /// The age at which a row group ends, with [`Durability::Seconds`]. Readers of a `.part` file see the rows of a row group
 /// when it has ended.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(300);
@@ -45,7 +50,7 @@ pub(crate) struct StreamFile {
     path: PathBuf,
     /// The path of the file during writing.
     part: PathBuf,
-    /// Rows that the Parquet writer has not got yet.
+    /// Rows that are neither in the log nor in the Parquet writer yet.
     columns: Columns,
     /// `None` once the file is finished, or writing has failed.
     open: Option<OpenFile>,
@@ -67,14 +72,17 @@ pub(crate) struct EndedFile {
 }
 
 /// An open file with its Parquet writer and its log.
+///
+/// With a log, the rows of a row group are in the log alone until the row group ends. Then they are read and encoded, so
+/// that a stream takes the memory of a row group only while it ends one.
 #[derive(Debug)]
 struct OpenFile {
     writer: ArrowWriter<File>,
     footer: Footer,
     /// The write-ahead log, with [`Durability::Seconds`].
     log: Option<Log>,
-    /// True if rows are missing in the log, because appending them failed.
-    is_log_incomplete: bool,
+    /// Rows that could not be appended to the log.
+    unlogged: Option<RecordBatch>,
     /// The time of the first row in the current row group.
     group_start: Option<Instant>,
 }
@@ -106,7 +114,7 @@ impl StreamFile {
         }
         let (file, recovered) = create_exclusive(folder, &stream.name, &part)?;
         let schema = Arc::new(schema::schema(source, stream));
-        let columns = Columns::new(schema.clone(), stream);
+        let columns = Columns::new(schema.clone(), stream, durability == Durability::AtEnd);
         // Keeps the lock until a file that cannot be begun is removed.
         let locked = file.try_clone();
         let open = OpenFile::new(file, &schema)
@@ -123,6 +131,18 @@ impl StreamFile {
         drop(locked);
         let (stream, folder) = (stream.name.clone(), Arc::clone(folder));
         Ok((Self { stream, folder, path, part, columns, open: Some(open), rows: 0, kept: 0 }, recovered))
+    }
+
+    /// Returns the memory of the rows that are neither in the log nor in the Parquet writer yet, in bytes.
+    pub(crate) fn waiting_memory(&self) -> usize {
+        self.columns.memory()
+    }
+
+    /// Returns the number of column chunks in the file's row groups. The Parquet writer has the metadata of each in memory.
+    pub(crate) fn column_chunks(&self) -> usize {
+        let open = self.open.iter();
+        let groups = open.flat_map(|open| open.writer.flushed_row_groups());
+        groups.map(|group| group.columns().len()).sum()
     }
 
     /// Returns the number of time values in the rows so far that are too late for the file, and were replaced by the last
@@ -199,7 +219,9 @@ impl StreamFile {
     fn fail(&mut self, cause: WriteCause) -> RecordsError {
         let kept = self.open.take().and_then(|mut open| {
             // If the log could not grow on a full disk, removing it makes room for its rows in the file.
-            if open.is_log_incomplete
+            if let Some(unlogged) = open.unlogged.take()
+                && open.read_log(false).is_ok()
+                && open.writer.write(&unlogged).is_ok()
                 && let Some(log) = open.log.take()
                 && log.remove().is_ok()
                 && open.end(&mut self.columns).is_ok()
@@ -209,6 +231,7 @@ impl StreamFile {
             open.salvage()
         });
         self.kept = kept.unwrap_or(0);
+        self.columns.clear();
         RecordsError::Write { path: self.part.clone(), kept, cause }
     }
 }
@@ -284,7 +307,7 @@ impl OpenFile {
             ends: vec![begin],
         };
         footer.write(&footer.encode(&[])?)?;
-        Ok(Self { writer, footer, log: None, is_log_incomplete: false, group_start: None })
+        Ok(Self { writer, footer, log: None, unlogged: None, group_start: None })
     }
 
     /// Creates the log of a file without rows.
@@ -299,13 +322,24 @@ impl OpenFile {
         Ok(self)
     }
 
-    /// Passes the rows to the Parquet writer and the log, and ends the row group if it is large or old enough.
+    /// Passes the rows to the log, or without one to the Parquet writer. Ends the row group if it is large or old enough.
     fn write_batch(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
-        self.write(&columns.take().map_err(parquet::errors::ParquetError::from)?)?;
+        self.write(columns.take().map_err(parquet::errors::ParquetError::from)?)?;
         let is_old = || self.group_start.is_some_and(|group_start| group_start.elapsed() >= GROUP_TIME_MAX);
-        let is_large =
-            self.writer.in_progress_rows() >= GROUP_ROWS_MAX || self.writer.memory_size() >= GROUP_BYTES_MAX;
-        if is_large || self.log.is_some() && is_old() {
+        let is_at_end = match &self.log {
+            Some(log) => {
+                log.open_rows() >= GROUP_ROWS_MAX as u64
+                    || log.open_bytes() >= GROUP_LOG_BYTES_MAX
+                    || is_old()
+            }
+            None => {
+                self.writer.in_progress_rows() >= GROUP_ROWS_MAX
+                    || self.writer.in_progress_size() >= GROUP_BYTES_MAX
+                    || self.writer.memory_size() >= GROUP_MEMORY_MAX
+            }
+        };
+        if is_at_end {
+            self.read_log(true)?;
             self.end_group()?;
             let groups = self.writer.flushed_row_groups();
             if groups.len().is_multiple_of(1 + groups.len() / GROUPS_WITH_FOOTER) {
@@ -315,16 +349,46 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Passes a batch to the Parquet writer and the log.
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteCause> {
+    /// Passes a batch to the log, or without one to the Parquet writer.
+    fn write(&mut self, batch: RecordBatch) -> Result<(), WriteCause> {
         if batch.num_rows() > 0 {
-            self.writer.write(batch)?;
-            if let Some(log) = &mut self.log {
-                log.append(batch).inspect_err(|_| self.is_log_incomplete = true)?;
+            match &mut self.log {
+                Some(log) => {
+                    if let Err(cause) = log.append(&batch) {
+                        self.unlogged = Some(batch);
+                        return Err(cause);
+                    }
+                }
+                None => self.writer.write(&batch)?,
             }
             self.group_start.get_or_insert_with(Instant::now);
         }
         Ok(())
+    }
+
+    /// Passes the rows of the log, if there is one, to the Parquet writer. With `ends_groups`, row groups end when the
+    /// writer takes much memory; the last one stays open.
+    fn read_log(&mut self, ends_groups: bool) -> Result<(), WriteCause> {
+        let Some(mut log) = self.log.take() else { return Ok(()) };
+        let read = self.read_rows(&log, ends_groups);
+        if read.is_ok() {
+            log.set_grouped();
+        }
+        self.log = Some(log);
+        read
+    }
+
+    fn read_rows(&mut self, log: &Log, ends_groups: bool) -> Result<(), WriteCause> {
+        let mut rows = 0;
+        for batch in log.batches()? {
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            self.writer.write(&batch)?;
+            if ends_groups && self.writer.memory_size() >= GROUP_MEMORY_MAX {
+                self.end_group()?;
+            }
+        }
+        if rows == log.open_rows() { Ok(()) } else { Err(WriteCause::Log) }
     }
 
     /// Ends the current row group, if it has rows.
@@ -367,6 +431,7 @@ impl OpenFile {
     fn end(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
         // The rows are not added to the log: on a full disk, a log that cannot grow must not keep them from the file.
         let batch = columns.take().map_err(parquet::errors::ParquetError::from)?;
+        self.read_log(true)?;
         self.writer.write(&batch)?;
         self.end_group()?;
         self.footer.write(&self.footer.encode(self.writer.flushed_row_groups())?)?;

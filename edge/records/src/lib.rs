@@ -13,7 +13,9 @@
 //! crashed process. After a crash of the machine, files have all complete row groups: each is synced before the log
 //! with its rows is replaced.
 //!
-//! Memory is bounded: a stream holds at most one row group, whatever the number of rows.
+//! Memory is bounded, whatever the number of rows. With [`Durability::Seconds`], the rows of a row group are in the log
+//! alone until the row group ends, and all streams of a module together take at most [`memory`]. With
+//! [`Durability::AtEnd`] there is no log, so each stream holds at most one row group.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,7 @@ mod error;
 mod file;
 mod folder;
 mod log;
+mod memory;
 mod recovery;
 mod schema;
 mod summary;
@@ -29,6 +32,7 @@ mod table;
 
 pub use error::RecordsError;
 pub use folder::next_number;
+pub use memory::memory;
 pub use recovery::{Recovered, recover};
 pub use summary::FileSummary;
 pub use table::{TableColumn, TableFileError, table_file};
@@ -61,6 +65,10 @@ pub struct ModuleFiles {
     module: Name,
     streams: Vec<StreamOut>,
     recovered: Vec<Recovered>,
+    /// The most memory of rows that wait in all streams together, in bytes; `None` without logs.
+    waiting_max: Option<usize>,
+    /// The number of column chunks at which [`Self::is_full`] returns true.
+    chunks_max: usize,
 }
 
 /// The source of a module's records.
@@ -144,7 +152,9 @@ impl ModuleFiles {
             };
             streams.push(StreamOut { name: stream.name.clone(), rows: 0, file });
         }
-        Ok(Self { module: manifest.name.clone(), streams, recovered })
+        let waiting_max = (durability == Durability::Seconds).then_some(memory::WAITING_MAX);
+        let chunks_max = memory::chunks_max(manifest);
+        Ok(Self { module: manifest.name.clone(), streams, recovered, waiting_max, chunks_max })
     }
 
     /// Returns the completed files of a crashed process that [`Self::create`] found in the folder.
@@ -173,10 +183,39 @@ impl ModuleFiles {
             return Err(RecordsError::NoStream { module: self.module.clone(), index: record.stream });
         };
         stream.rows += 1;
-        match &mut stream.file {
-            Some(file) => file.write(record),
-            None => Ok(()),
+        let Some(file) = &mut stream.file else { return Ok(()) };
+        let before = file.waiting_memory();
+        file.write(record)?;
+        let Some(waiting_max) = self.waiting_max.filter(|_| file.waiting_memory() > before) else {
+            return Ok(());
+        };
+        self.limit_waiting(waiting_max)
+    }
+
+    /// Writes waiting rows to the logs, those of the stream with most memory first, until the rest takes at most
+    /// `waiting_max` bytes.
+    fn limit_waiting(&mut self, waiting_max: usize) -> Result<(), RecordsError> {
+        loop {
+            let files = self.streams.iter_mut().filter_map(|stream| stream.file.as_mut());
+            let (mut sum, mut largest) = (0, None::<&mut StreamFile>);
+            for file in files {
+                sum += file.waiting_memory();
+                if largest.as_ref().is_none_or(|largest| file.waiting_memory() > largest.waiting_memory()) {
+                    largest = Some(file);
+                }
+            }
+            match largest {
+                Some(largest) if sum > waiting_max => largest.flush()?,
+                _ => return Ok(()),
+            }
         }
+    }
+
+    /// Returns true if the files have so many row groups that their metadata take the part of [`memory`] that is for
+    /// them. The files should then be ended, and new ones be begun.
+    pub fn is_full(&self) -> bool {
+        let files = self.streams.iter().filter_map(|stream| stream.file.as_ref());
+        files.map(StreamFile::column_chunks).sum::<usize>() >= self.chunks_max
     }
 
     /// Sets metadata of a stream's file, which was in [`RecordSource::facts`] when the file was created. Footers that are

@@ -10,11 +10,14 @@
 
 use crate::error::WriteCause;
 use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use weir_os::private::PrivateFolder;
 
@@ -58,6 +61,19 @@ pub(crate) struct Log {
     file: File,
     /// Encodes into a buffer that begins with a frame's header.
     writer: StreamWriter<Vec<u8>>,
+    /// The frame of the schema, as offsets in the file.
+    schema_frame: Range<u64>,
+    /// The frames with rows that are in no row group yet, as offsets in the file.
+    open_frames: Range<u64>,
+    /// The number of these rows.
+    open_rows: u64,
+}
+
+/// The first two frames of a log, and the writer of the frames that follow.
+struct Start {
+    bytes: Vec<u8>,
+    schema_frame: Range<u64>,
+    writer: StreamWriter<Vec<u8>>,
 }
 
 impl fmt::Debug for Log {
@@ -78,10 +94,38 @@ impl Log {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let (bytes, writer) = encode_start(schema, base)?;
+        let Start { bytes, schema_frame, writer } = encode_start(schema, base)?;
         let mut file = folder.create_new(&name).map_err(io::Error::from)?;
         file.write_all(&bytes)?;
-        Ok(Self { folder: Arc::clone(folder), name, schema: Arc::clone(schema), file, writer })
+        let (folder, schema) = (Arc::clone(folder), Arc::clone(schema));
+        let open_frames = schema_frame.end..schema_frame.end;
+        Ok(Self { folder, name, schema, file, writer, schema_frame, open_frames, open_rows: 0 })
+    }
+
+    /// Returns the number of rows that are in no row group yet.
+    pub(crate) fn open_rows(&self) -> u64 {
+        self.open_rows
+    }
+
+    /// Returns the bytes of the rows that are in no row group yet.
+    pub(crate) fn open_bytes(&self) -> u64 {
+        self.open_frames.end - self.open_frames.start
+    }
+
+    /// Reads the rows that are in no row group yet. Rows that cannot be read end the sequence, so the caller compares
+    /// their number with [`Self::open_rows`].
+    pub(crate) fn batches(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, WriteCause>>, WriteCause> {
+        let part = |range: &Range<u64>| Part { file: &self.file, range: range.clone() };
+        let source = BufReader::new(part(&self.schema_frame).chain(part(&self.open_frames)));
+        let reader = StreamReader::try_new(Frames::new(source), None).map_err(parquet_error)?;
+        Ok(reader.map(|batch| batch.map_err(parquet_error)))
+    }
+
+    /// Notes that all rows so far are in complete row groups.
+    pub(crate) fn set_grouped(&mut self) {
+        (self.open_frames.start, self.open_rows) = (self.open_frames.end, 0);
     }
 
     /// Appends rows as one frame.
@@ -90,6 +134,10 @@ impl Log {
         let bytes = self.writer.get_mut();
         seal(bytes)?;
         self.file.write_all(bytes)?;
+        self.open_frames.end += bytes.len() as u64;
+        self.open_rows += batch.num_rows() as u64;
+        // The memory of a long frame is freed: a module can have many logs.
+        *bytes = Vec::new();
         begin_frame(bytes);
         Ok(())
     }
@@ -97,11 +145,12 @@ impl Log {
     /// Replaces the log by an empty one with a new base, after more row groups of the file are complete. The caller has
     /// synced the file. When this returns, the new log is synced too.
     pub(crate) fn restart(&mut self, base: &Base) -> Result<(), WriteCause> {
-        let (bytes, writer) = encode_start(&self.schema, base)?;
+        let Start { bytes, schema_frame, writer } = encode_start(&self.schema, base)?;
         self.folder.replace(&self.name, &bytes).map_err(io::Error::from)?;
         self.file = self.folder.open_file(&self.name).map_err(io::Error::from)?;
         self.file.seek(SeekFrom::End(0))?;
-        self.writer = writer;
+        self.open_frames = schema_frame.end..schema_frame.end;
+        (self.writer, self.schema_frame, self.open_rows) = (writer, schema_frame, 0);
         Ok(())
     }
 
@@ -111,9 +160,8 @@ impl Log {
     }
 }
 
-/// Encodes the first two frames of a log, with its base and its schema. Returns them, and the writer of the frames that
-/// follow.
-fn encode_start(schema: &Schema, base: &Base) -> Result<(Vec<u8>, StreamWriter<Vec<u8>>), WriteCause> {
+/// Encodes the first two frames of a log, with its base and its schema.
+fn encode_start(schema: &Schema, base: &Base) -> Result<Start, WriteCause> {
     let mut bytes = Vec::new();
     begin_frame(&mut bytes);
     bytes.extend(base.encode());
@@ -123,9 +171,27 @@ fn encode_start(schema: &Schema, base: &Base) -> Result<(Vec<u8>, StreamWriter<V
     let mut writer = StreamWriter::try_new(first, schema).map_err(parquet_error)?;
     let schema = writer.get_mut();
     seal(schema)?;
+    let begin = bytes.len() as u64;
     bytes.extend_from_slice(schema);
+    *schema = Vec::new();
     begin_frame(schema);
-    Ok((bytes, writer))
+    Ok(Start { schema_frame: begin..bytes.len() as u64, bytes, writer })
+}
+
+/// Reads a part of a file, without a change of the file's position.
+struct Part<'a> {
+    file: &'a File,
+    range: Range<u64>,
+}
+
+impl Read for Part<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
+        let wanted = into.len().min(left);
+        let read = self.file.read_at(&mut into[..wanted], self.range.start)?;
+        self.range.start += read as u64;
+        Ok(read)
+    }
 }
 
 /// Reserves space for a frame's length and checksum.
@@ -151,7 +217,7 @@ fn parquet_error(error: ArrowError) -> WriteCause {
 /// Reads the base of a log. Returns it with a reader of the Arrow IPC stream that follows, or `None` if the base is
 /// truncated or damaged.
 pub(crate) fn read(file: File) -> io::Result<Option<(Base, Frames<BufReader<File>>)>> {
-    let mut frames = Frames { source: BufReader::new(file), payload: Vec::new(), at: 0, is_over: false };
+    let mut frames = Frames::new(BufReader::new(file));
     let is_complete = frames.next()? && frames.payload.len() >= BASE_BYTES;
     let base = Base::decode(&frames.payload).filter(|_| is_complete);
     frames.at = frames.payload.len();
@@ -170,6 +236,10 @@ pub(crate) struct Frames<R> {
 }
 
 impl<R: Read> Frames<R> {
+    fn new(source: R) -> Self {
+        Self { source, payload: Vec::new(), at: 0, is_over: false }
+    }
+
     /// Reads the next frame. Returns false if there is none, or it is truncated or damaged.
     fn next(&mut self) -> io::Result<bool> {
         self.payload.clear();

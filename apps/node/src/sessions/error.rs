@@ -187,6 +187,27 @@ pub enum NodeError {
         /// Memory that is left.
         left: Bytes,
     },
+    /// The session has less memory left than the record files of a module need.
+    #[error(
+        "the records of module `{module}` take {wanted} of the session's memory, for {streams} streams with {fields} fields, and session `{session}` has {left} left of its {reserved}; reserve more memory with `weir session change`, or use a module with fewer streams and fields",
+        wanted = display_among(*wanted, &[*left, *reserved]), left = display_among(*left, &[*wanted, *reserved]), reserved = display_among(*reserved, &[*wanted, *left])
+    )]
+    RecordMemory {
+        /// Name of the module.
+        module: Name,
+        /// Number of its record streams.
+        streams: usize,
+        /// Number of the fields of all its streams.
+        fields: usize,
+        /// Memory of the record files.
+        wanted: Bytes,
+        /// Name of the session.
+        session: Name,
+        /// Memory that is left.
+        left: Bytes,
+        /// Memory that the session has reserved.
+        reserved: Bytes,
+    },
     /// The session has less memory left than a module's queue of packets needs.
     #[error(
         "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; reserve more memory with `weir session change`, or shorten the `queue`"

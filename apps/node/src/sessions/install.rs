@@ -222,6 +222,7 @@ impl Node {
             endpoint,
             mut tables,
             table_binding,
+            record_memory,
             ..
         } = prepared;
         let vp = state.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
@@ -267,6 +268,7 @@ impl Node {
             digest,
             format: state.spec.record_format,
             findings: Arc::clone(&state.findings),
+            memory: record_memory,
         };
         let written = self.writer.open(
             number,

@@ -24,8 +24,8 @@ use weir_sandbox::{
 use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Nanos, escaped};
 use {
-    weir_admission::{Admitted, Assessment, CalibratedProfile, Name, Tier},
-    weir_session::MemoryReservation,
+    weir_admission::{Admitted, Assessment, CalibratedProfile, Manifest, Name, Tier},
+    weir_session::{HeldMemory, MemoryReservation},
 };
 
 /// Admits modules by the node's profiles, and compiles and starts them with its engine, services and tables.
@@ -66,6 +66,8 @@ pub struct StartedModule {
     pub(crate) table_binding: TableBinding,
     /// Profile by which the module was admitted; `None` for the default.
     pub(crate) profile: Option<Name>,
+    /// Memory of the module's record files, taken from the session.
+    pub(crate) record_memory: HeldMemory,
 }
 
 impl std::fmt::Debug for StartedModule {
@@ -317,6 +319,7 @@ impl ModuleLoader {
         let file = compiler_trust::read_file(&spec.module, file)?;
         let ChosenCode { code, call_times, name, vouched } = self.choose_code(session, spec, file, budget)?;
         let failed = |error| NodeError::Load { module: module(), error };
+        let record_memory = take_record_memory(session, memory, &name, code.admitted().manifest())?;
         let before = memory.state();
         let memory_exhausted = |wanted: Option<Bytes>| NodeError::SessionMemory {
             session: session.name.clone(),
@@ -393,8 +396,32 @@ impl ModuleLoader {
             tables,
             table_binding,
             profile,
+            record_memory,
         })
     }
+}
+
+/// Takes the memory of a module's record files from its session. Files of all formats count alike: those of other
+/// tools take less memory than Parquet.
+pub(crate) fn take_record_memory(
+    session: &SessionSpec,
+    memory: &Arc<MemoryReservation>,
+    module: &Name,
+    manifest: &Manifest,
+) -> Result<HeldMemory, NodeError> {
+    let wanted = weir_records::memory(manifest);
+    HeldMemory::take(memory, wanted).ok_or_else(|| {
+        let (streams, memory) = (&manifest.streams, memory.state());
+        NodeError::RecordMemory {
+            module: module.clone(),
+            streams: streams.len(),
+            fields: streams.iter().map(|stream| stream.fields.len()).sum(),
+            wanted,
+            session: session.name.clone(),
+            left: memory.left(),
+            reserved: memory.reserved,
+        }
+    })
 }
 
 /// Logs the reason why a module stays in Cranelift's code, if it is known to stay there.

@@ -36,7 +36,7 @@ use weir_trust::grant::ModuleHash;
 use weir_units::{Bytes, Escape as _, Nanos};
 use {
     weir_admission::{Manifest, Name},
-    weir_session::{Record, Records},
+    weir_session::{HeldMemory, Record, Records},
 };
 
 /// Folder of records in the state folder.
@@ -75,6 +75,8 @@ pub(crate) struct RecordedModule<'a> {
     pub(crate) format: RecordFormat,
     /// Latest findings of the session.
     pub(crate) findings: Arc<SessionFindings>,
+    /// Memory of the open files, taken from the session.
+    pub(crate) memory: HeldMemory,
 }
 
 /// Limits at which a module's files are completed and the next files begun.
@@ -141,6 +143,8 @@ struct ModuleWriter {
     findings: Arc<SessionFindings>,
     /// Recognises the findings among the module's records; `None` for a module without findings.
     finding_reader: Option<FindingReader>,
+    /// Memory of the open files, taken from the session until they are completed.
+    _memory: HeldMemory,
 }
 
 /// The next file number of each module, by session and module. The session's folder is searched for earlier files only
@@ -268,7 +272,8 @@ impl RecordWriter {
         folder: &Path,
         account: Arc<DeferredCharges>,
     ) -> Result<Arc<WriteCounters>, RecordFilesError> {
-        let RecordedModule { name: module, manifest, manifest_text, digest, format, findings } = module;
+        let RecordedModule { name: module, manifest, manifest_text, digest, format, findings, memory } =
+            module;
         let written: Arc<WriteCounters> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
@@ -296,6 +301,7 @@ impl RecordWriter {
             is_disk_full: false,
             findings,
             finding_reader: FindingReader::of(manifest),
+            _memory: memory,
         };
         writer.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
@@ -601,7 +607,9 @@ impl ModuleWriter {
     /// Completes the files if they have reached a limit. Returns true if the files stay open and have rows.
     fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.opened.elapsed().as_nanos();
-        let is_full = self.bytes >= rotation.bytes.0 || self.on_disk >= self.storage.file_bytes_max();
+        let is_full = self.bytes >= rotation.bytes.0
+            || self.on_disk >= self.storage.file_bytes_max()
+            || self.files.as_ref().is_some_and(ModuleRecordFiles::is_full);
         if self.rows > 0 && (is_full || age >= rotation.time.0.into()) {
             self.end();
         }
@@ -655,7 +663,7 @@ enum Written {
 mod tests {
     use super::*;
     use crate::control::spec::SessionSpec;
-    use weir_session::RecordOrder;
+    use weir_session::{MemoryReservation, NodeMemory, RecordOrder};
     use weir_trust::grant::Resource;
 
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
@@ -670,6 +678,11 @@ mod tests {
             digest: ModuleHash([0; 32]),
             format: RecordFormat::Parquet,
             findings,
+            memory: HeldMemory::new(MemoryReservation::uncounted(
+                &NodeMemory::new(Bytes(0)),
+                Bytes(0),
+                Bytes(0),
+            )),
         }
     }
 

@@ -32,6 +32,7 @@ mod policy;
 mod processes;
 mod queues;
 mod record_formats;
+mod record_memory;
 mod records;
 mod reload;
 mod remote;

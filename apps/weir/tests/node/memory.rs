@@ -104,7 +104,7 @@ fn a_session_has_its_reservation_is_told_of_low_memory_and_is_charged_for_growth
     );
     let why = reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
     assert!(
-        why.contains("wants 64 KiB of memory at its start, and session `greedy` has 0 B left of its 4 MiB"),
+        why.contains("take 384 KiB of the session's memory, for 2 streams with 2 fields, and session `greedy` has 0 B left of its 4 MiB"),
         "{why}"
     );
     assert!(testbed.stop().success());

@@ -14,7 +14,9 @@ use crate::sessions::filters::{CompiledFilters, RequestFilters};
 use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::link::{LinkCheck, OutputError};
-use crate::sessions::module_loader::{AdmissionRules, AdmittedModule, ModuleLoader, StartedModule};
+use crate::sessions::module_loader::{
+    AdmissionRules, AdmittedModule, ModuleLoader, StartedModule, take_record_memory,
+};
 use crate::sessions::preprocessing::{fuel_max, reassembly_memory};
 use crate::sessions::processors::allocation;
 use crate::sessions::queue_memory;
@@ -49,6 +51,8 @@ struct CheckedModule {
     /// The module's publisher. It is kept until all modules are checked, so that an error is found if two modules publish the
     /// same table.
     publisher: Option<Arc<Publisher>>,
+    /// Memory of the module's record files; `None` for a started module, which has it.
+    record_memory: Option<HeldMemory>,
 }
 
 /// The state of a check: the parts of a node that a start would have created so far.
@@ -212,9 +216,10 @@ impl SessionCheck<'_> {
         let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
         let (mut waiting, limits) = (Vec::new(), SessionLimits::new(spec, None));
         for module in &spec.modules {
-            let CheckedModule { name, admitted, call_times, publisher } =
+            let CheckedModule { name, admitted, call_times, publisher, record_memory } =
                 self.check_module(spec, module, memory, &limits)?;
             publishers.extend(publisher);
+            held_memory.extend(record_memory);
             let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
             let Some(((core_index, id), cpu)) = vcpus.get(&module.cpu) else { continue };
             if !names.insert(name.clone()) {
@@ -257,12 +262,14 @@ impl SessionCheck<'_> {
             let rules = AdmissionRules { default, profiles, shipped, blocking_max: config.cpu.blocking_max };
             let file = crate::sessions::compiler_trust::read_file(&module.module, file)?;
             let AdmittedModule { admitted, call_times, name, .. } = rules.admit(spec, module, file)?;
+            let record_memory = take_record_memory(spec, memory, &name, admitted.manifest())?;
             let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory)?;
             return Ok(CheckedModule {
                 name,
                 admitted: Arc::new(admitted),
                 call_times,
                 publisher: Some(publisher),
+                record_memory: Some(record_memory),
             });
         };
         crate::sessions::descriptors::check()?;
@@ -276,7 +283,7 @@ impl SessionCheck<'_> {
         let (name, admitted) = (prepared.name.clone(), Arc::clone(&prepared.admitted));
         let call_times = prepared.call_times;
         self.started.push(prepared);
-        Ok(CheckedModule { name, admitted, call_times, publisher: None })
+        Ok(CheckedModule { name, admitted, call_times, publisher: None, record_memory: None })
     }
 
     /// Opens the TAP device of an output channel, in the second part of the check. A missing device is created, and disappears

@@ -141,6 +141,14 @@ impl ModuleRecordFiles {
         }
     }
 
+    /// Returns true if the files have so many row groups that new ones should be begun.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::Parquet(files) => files.is_full(),
+            Self::Export { .. } => false,
+        }
+    }
+
     /// Completes every file.
     pub(super) fn end(self) -> EndedFiles {
         match self {
