@@ -484,6 +484,19 @@ def bundle_inputs():
     yield "bounds", bytes([2]) + bounds
 
 
+def page_inputs():
+    def request(line, *fields, body=b""):
+        head = [line, "Host: 127.0.0.1:7380", *fields]
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+    yield "asset", request("GET /app.js HTTP/1.1")
+    yield "open", request("POST /api/open HTTP/1.1", "Content-Length: 16", body=b'{"token":"0123"}')
+    yield "chunked", request("POST /api/open HTTP/1.1", "Transfer-Encoding: chunked", body=b"5\r\n{}   \r\n0\r\n\r\n")
+    yield "rows", request("GET /api/rows?session=alice&module=rtt HTTP/1.1", "Authorization: Bearer 00")
+    yield "other-origin", request("POST /api/request HTTP/1.1", "Origin: http://other.example", "Sec-Fetch-Site: cross-site")
+    yield "report", request("GET /report/0123 HTTP/1.0")
+
+
 def main():
     targets = {
         "bundle": bundle_inputs(),
@@ -494,6 +507,7 @@ def main():
         "filter": filter_inputs(),
         "handshake": handshake_inputs(),
         "object": object_inputs(),
+        "page": page_inputs(),
         "parser": parser_inputs(),
         "search": search_inputs(),
         "stream": stream_inputs(),

@@ -9,7 +9,7 @@ use weir_ledger::{
 };
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
-use weir_records::{TableColumn, TableFileError};
+use weir_records::{TableColumn, TableEncodeError};
 use weir_units::Timestamp;
 
 /// The most decisions that the page shows: the latest ones.
@@ -169,7 +169,7 @@ pub fn usage(node: &NodeLocation, range: LedgerRange) -> Result<LedgerTable, Cli
 ///
 /// # Errors
 /// A number has too many digits.
-pub fn parquet(table: &LedgerTable) -> Result<Vec<u8>, TableFileError> {
+pub fn parquet(table: &LedgerTable) -> Result<Vec<u8>, TableEncodeError> {
     let columns = table.columns().iter().enumerate().map(|(index, column)| {
         let cells = || table.rows().iter().map(move |row| row.get(index).unwrap_or(&LedgerCell::None));
         let decimals = cells().find_map(|cell| match cell {

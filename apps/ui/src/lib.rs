@@ -7,6 +7,8 @@
 //! [`access`] has the one-time tokens of addresses, [`route`] reads requests, [`server`] checks and answers them.
 //! [`watch`] and [`history`] keep the node's state of the last hour. The page itself is in web/.
 
+#![forbid(unsafe_code)]
+
 pub mod access;
 pub mod assets;
 pub mod credentials;
@@ -35,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watch::NodeState;
-use weir_http::{Limits, Server, Stopper};
+use weir_http::{HttpServer, Limits, Stopper};
 use weir_node::client::{NodeLocation, watch as node_watch};
 use weir_units::Nanos;
 
@@ -172,7 +174,7 @@ impl RunningUi {
         let address = listener.local_addr().map_err(port_error)?;
         let ui = Arc::new(Ui::new(options, address.to_string()));
         let socket = socket_folder.map(|folder| socket::serve(folder, address.port(), &ui)).transpose()?;
-        let (server, stopper) = Server::new(listener, LIMITS, "weir-ui-http")?;
+        let (server, stopper) = HttpServer::new(listener, LIMITS, "weir-ui-http")?;
         let watched = Arc::clone(&ui);
         std::thread::Builder::new().name("weir-ui-watch".to_owned()).spawn(move || {
             node_watch::watch(&watched.node, INTERVAL, |received| {

@@ -7,7 +7,7 @@ const SECONDS_MAX: u64 = 100 * 366 * 86_400;
 
 /// A request of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum PageRoute {
     /// A file of the page, by its path.
     Asset(String),
     /// The exchange of a token for a secret.
@@ -92,7 +92,7 @@ pub enum RouteError {
     Query(&'static str),
 }
 
-impl Route {
+impl PageRoute {
     /// Reads a request's method, its path and its query.
     ///
     /// # Errors
@@ -180,27 +180,27 @@ mod tests {
     fn requests_are_read_from_method_path_and_query() {
         let name = |text| Name::new(text).unwrap();
         for (method, path, query, expected) in [
-            ("GET", "/", "", Ok(Route::Asset("/".to_owned()))),
-            ("GET", "/../secret", "", Ok(Route::Asset("/../secret".to_owned()))),
+            ("GET", "/", "", Ok(PageRoute::Asset("/".to_owned()))),
+            ("GET", "/../secret", "", Ok(PageRoute::Asset("/../secret".to_owned()))),
             ("POST", "/", "", Err(RouteError::Method)),
-            ("POST", "/api/open", "", Ok(Route::Open)),
+            ("POST", "/api/open", "", Ok(PageRoute::Open)),
             ("GET", "/api/open", "", Err(RouteError::Method)),
-            ("HEAD", "/api/state", "", Ok(Route::State)),
-            ("GET", "/api/history", "session=alice", Ok(Route::History(Some(name("alice"))))),
+            ("HEAD", "/api/state", "", Ok(PageRoute::State)),
+            ("GET", "/api/history", "session=alice", Ok(PageRoute::History(Some(name("alice"))))),
             ("GET", "/api/history", "session=../x", Err(RouteError::Query("session"))),
             ("GET", "/api/rows", "module=rtt", Err(RouteError::Query("session"))),
-            ("GET", "/api/decisions", "since_s=60", Ok(Route::Decisions { since_s: 60 })),
+            ("GET", "/api/decisions", "since_s=60", Ok(PageRoute::Decisions { since_s: 60 })),
             ("GET", "/api/decisions", "since_s=-1", Err(RouteError::Query("since_s"))),
             ("GET", "/api/decisions", "since_s=99999999999", Err(RouteError::Query("since_s"))),
-            ("GET", "/api/credentials", "", Ok(Route::Credentials)),
-            ("POST", "/api/revoke", "", Ok(Route::Revoke)),
+            ("GET", "/api/credentials", "", Ok(PageRoute::Credentials)),
+            ("POST", "/api/revoke", "", Ok(PageRoute::Revoke)),
             ("GET", "/api/revoke", "", Err(RouteError::Method)),
-            ("PUT", "/api/runs/7/capture", "", Ok(Route::Capture(7))),
+            ("PUT", "/api/runs/7/capture", "", Ok(PageRoute::Capture(7))),
             ("PUT", "/api/runs/x/capture", "", Err(RouteError::NotFound)),
             ("GET", "/api/other", "", Err(RouteError::NotFound)),
             ("GET", "api/state", "", Err(RouteError::NotFound)),
         ] {
-            assert_eq!(Route::parse(method, path, query), expected, "{method} {path}?{query}");
+            assert_eq!(PageRoute::parse(method, path, query), expected, "{method} {path}?{query}");
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
             ("GET", "/report/x", false),
             ("GET", "/api/watch", true),
         ] {
-            assert_eq!(Route::parse(method, path, "").unwrap().needs_secret(), needs, "{path}");
+            assert_eq!(PageRoute::parse(method, path, "").unwrap().needs_secret(), needs, "{path}");
         }
     }
 }

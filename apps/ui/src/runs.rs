@@ -36,7 +36,7 @@ const INTERFACE_SECONDS_MAX: u64 = 24 * 3600;
 
 /// Errors of runs, for people.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum PageRunError {
     /// The request is not valid.
     #[error("{0}")]
     Invalid(String),
@@ -59,7 +59,7 @@ pub enum RunError {
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// The source of packets.
-    pub source: RunSource,
+    pub source: PageRunSource,
     /// The modules. Without any, the default modules of `weir run`.
     pub modules: Vec<RunModule>,
 }
@@ -67,7 +67,7 @@ pub struct RunSpec {
 /// The source of a run's packets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum RunSource {
+pub enum PageRunSource {
     /// A capture that the page sends.
     Upload {
         /// Name of the file, for people.
@@ -152,11 +152,11 @@ impl Runs {
     ///
     /// # Errors
     /// The description is not valid, there are too many runs, or the system refuses.
-    pub fn create(&self, spec: RunSpec, node: &Arc<NodeLocation>) -> Result<u64, RunError> {
+    pub fn create(&self, spec: RunSpec, node: &Arc<NodeLocation>) -> Result<u64, PageRunError> {
         let module_arguments = self.check(&spec)?;
         let mut runs = self.lock();
         if runs.len() >= RUNS_MAX {
-            return Err(RunError::TooMany);
+            return Err(PageRunError::TooMany);
         }
         let run = Arc::new(Run {
             arguments: module_arguments,
@@ -169,7 +169,7 @@ impl Runs {
             state: Mutex::default(),
             spec,
         });
-        if let RunSource::Interface { name, seconds } = &run.spec.source {
+        if let PageRunSource::Interface { name, seconds } = &run.spec.source {
             run.is_started.store(true, Relaxed);
             let modules = run.spec.modules.iter().filter_map(|RunModule { module, set }| {
                 Some(self.modules.iter().find(|it| it.name == *module)?.session_module(set))
@@ -189,18 +189,18 @@ impl Runs {
     }
 
     /// Checks a run's description. Returns the arguments for its modules.
-    fn check(&self, spec: &RunSpec) -> Result<Vec<OsString>, RunError> {
+    fn check(&self, spec: &RunSpec) -> Result<Vec<OsString>, PageRunError> {
         if spec.modules.len() > MODULES_MAX {
-            return Err(RunError::Invalid(format!("at most {MODULES_MAX} modules run at once")));
+            return Err(PageRunError::Invalid(format!("at most {MODULES_MAX} modules run at once")));
         }
-        if let RunSource::Interface { name, seconds } = &spec.source {
+        if let PageRunSource::Interface { name, seconds } = &spec.source {
             if !(1..=INTERFACE_SECONDS_MAX).contains(seconds) {
-                return Err(RunError::Invalid(format!(
+                return Err(PageRunError::Invalid(format!(
                     "the time is from 1 to {INTERFACE_SECONDS_MAX} seconds"
                 )));
             }
             if spec.modules.is_empty() {
-                return Err(RunError::Invalid(format!(
+                return Err(PageRunError::Invalid(format!(
                     "choose the modules that read {}",
                     weir_units::escaped(name)
                 )));
@@ -208,11 +208,12 @@ impl Runs {
         }
         let mut arguments = Vec::new();
         for RunModule { module, set } in &spec.modules {
-            let unknown =
-                || RunError::Invalid(format!("no module `{}` comes with weir", weir_units::escaped(module)));
+            let unknown = || {
+                PageRunError::Invalid(format!("no module `{}` comes with weir", weir_units::escaped(module)))
+            };
             let known = self.modules.iter().find(|it| it.name == *module).ok_or_else(unknown)?;
             arguments.push(OsString::from("-m"));
-            arguments.push(OsString::from(known.argument(set).map_err(RunError::Invalid)?));
+            arguments.push(OsString::from(known.argument(set).map_err(PageRunError::Invalid)?));
         }
         Ok(arguments)
     }
@@ -221,11 +222,13 @@ impl Runs {
     ///
     /// # Errors
     /// There is no such run, it has its packets already, or the system refuses.
-    pub fn run_capture(&self, number: u64, capture: &mut impl Read) -> Result<(), RunError> {
+    pub fn run_capture(&self, number: u64, capture: &mut impl Read) -> Result<(), PageRunError> {
         let run = self.find(number)?;
-        let RunSource::Upload { name, .. } = &run.spec.source else { return Err(RunError::HasCapture) };
+        let PageRunSource::Upload { name, .. } = &run.spec.source else {
+            return Err(PageRunError::HasCapture);
+        };
         if run.is_started.swap(true, Relaxed) {
-            return Err(RunError::HasCapture);
+            return Err(PageRunError::HasCapture);
         }
         let mut arguments: Vec<OsString> = ["run", "-q", "--json", "-r", "-"].map(OsString::from).into();
         arguments.extend(["--report".into(), run.report_path().into()]);
@@ -271,7 +274,7 @@ impl Runs {
     ///
     /// # Errors
     /// There is no such run.
-    pub fn watch(&self, number: u64, page: &Sink) -> Result<(), RunError> {
+    pub fn watch(&self, number: u64, page: &Sink) -> Result<(), PageRunError> {
         let run = self.find(number)?;
         let mut is_told = false;
         loop {
@@ -316,8 +319,8 @@ impl Runs {
         std::fs::read(run.report_path()).ok()
     }
 
-    fn find(&self, number: u64) -> Result<Arc<Run>, RunError> {
-        self.lock().get(&number).cloned().ok_or(RunError::Unknown)
+    fn find(&self, number: u64) -> Result<Arc<Run>, PageRunError> {
+        self.lock().get(&number).cloned().ok_or(PageRunError::Unknown)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Run>>> {
@@ -333,8 +336,8 @@ impl Run {
     /// Returns the length of the capture in bytes, or the time on an interface in ms.
     fn total(&self) -> u64 {
         match &self.spec.source {
-            RunSource::Upload { bytes, .. } => *bytes,
-            RunSource::Interface { seconds, .. } => seconds.saturating_mul(1000),
+            PageRunSource::Upload { bytes, .. } => *bytes,
+            PageRunSource::Interface { seconds, .. } => seconds.saturating_mul(1000),
         }
     }
 

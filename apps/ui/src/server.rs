@@ -2,15 +2,15 @@
 
 use crate::Ui;
 use crate::credentials::{self, RevokeError};
-use crate::route::{LedgerForm, Route, RouteError};
-use crate::runs::{RunError, RunSource, RunSpec};
+use crate::route::{LedgerForm, PageRoute, RouteError};
+use crate::runs::{PageRunError, PageRunSource, RunSpec};
 use crate::{ledger, rows, watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weir_http::header::{self, HeaderName, HeaderValue};
-use weir_http::{Request, Response, Sink, StatusCode};
+use weir_http::{HttpRequest, HttpResponse, Sink, StatusCode};
 use weir_node::client::{Client, ClientError};
 use weir_node::control::protocol::{ControlRequest, Explain, Explanation, Reply};
 use weir_units::Timestamp;
@@ -46,7 +46,7 @@ pub enum RequestError {
     Secret,
     /// The path or query is not valid.
     #[error(transparent)]
-    Route(#[from] RouteError),
+    PageRoute(#[from] RouteError),
     /// The body is not valid.
     #[error("the request's body is not valid: {0}")]
     Body(String),
@@ -64,10 +64,10 @@ pub enum RequestError {
     Node(#[from] ClientError),
     /// A run cannot be started or found.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(#[from] PageRunError),
     /// The ledger's table cannot be written as a file.
     #[error(transparent)]
-    Table(#[from] weir_records::TableFileError),
+    Table(#[from] weir_records::TableEncodeError),
     /// The system's error.
     #[error(transparent)]
     System(#[from] std::io::Error),
@@ -79,9 +79,9 @@ impl RequestError {
             Self::Host(_) | Self::Origin | Self::Token | Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::Secret => StatusCode::UNAUTHORIZED,
             Self::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Route(RouteError::NotFound) | Self::Run(RunError::Unknown) => StatusCode::NOT_FOUND,
-            Self::Route(RouteError::Method) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Route(RouteError::Query(_)) | Self::Body(_) | Self::NotForPages | Self::Run(_) => {
+            Self::PageRoute(RouteError::NotFound) | Self::Run(PageRunError::Unknown) => StatusCode::NOT_FOUND,
+            Self::PageRoute(RouteError::Method) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::PageRoute(RouteError::Query(_)) | Self::Body(_) | Self::NotForPages | Self::Run(_) => {
                 StatusCode::BAD_REQUEST
             }
             Self::Node(_) => StatusCode::BAD_GATEWAY,
@@ -105,7 +105,7 @@ struct CheckAnswer {
 }
 
 /// Answers a request. Every response has the headers against embedding, guessing of content types, and storing.
-pub fn answer(ui: &Arc<Ui>, mut request: Request) -> Response {
+pub fn answer(ui: &Arc<Ui>, mut request: HttpRequest) -> HttpResponse {
     let response = checked(ui, &mut request).unwrap_or_else(|error| {
         #[derive(Serialize)]
         struct ErrorAnswer {
@@ -129,12 +129,12 @@ pub fn answer(ui: &Arc<Ui>, mut request: Request) -> Response {
 }
 
 /// Answers a request that passes all checks.
-fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError> {
+fn checked(ui: &Arc<Ui>, request: &mut HttpRequest) -> Result<HttpResponse, RequestError> {
     if request.host() != Some(ui.host.as_str()) {
         return Err(RequestError::Host(ui.host.clone()));
     }
     check_origin(request, &format!("http://{}", ui.host))?;
-    let route = Route::parse(&request.method, &request.path, &request.query)?;
+    let route = PageRoute::parse(&request.method, &request.path, &request.query)?;
     if route.needs_secret() {
         let field = request.header(&header::AUTHORIZATION);
         let secret = field.and_then(|field| field.strip_prefix("Bearer "));
@@ -143,22 +143,22 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
         }
     }
     match route {
-        Route::Asset(path) => {
+        PageRoute::Asset(path) => {
             let asset = crate::assets::find(&path).ok_or(RouteError::NotFound)?;
-            Ok(Response::new(StatusCode::OK, asset.content_type, asset.bytes))
+            Ok(HttpResponse::new(StatusCode::OK, asset.content_type, asset.bytes))
         }
-        Route::Open => open(ui, request),
-        Route::State => Ok(json(StatusCode::OK, &ui.description())),
-        Route::Watch => {
-            let (response, page) = Response::streamed(LINES);
+        PageRoute::Open => open(ui, request),
+        PageRoute::State => Ok(json(StatusCode::OK, &ui.description())),
+        PageRoute::Watch => {
+            let (response, page) = HttpResponse::streamed(LINES);
             ui.state.follow(page);
             Ok(response)
         }
-        Route::History(session) => {
+        PageRoute::History(session) => {
             let history = ui.state.history(session.as_ref().map(weir_units::Name::as_str));
-            Ok(Response::new(StatusCode::OK, JSON, history))
+            Ok(HttpResponse::new(StatusCode::OK, JSON, history))
         }
-        Route::Request => {
+        PageRoute::Request => {
             let request: ControlRequest = body(request)?;
             if !is_for_pages(&request) {
                 return Err(RequestError::NotForPages);
@@ -174,44 +174,44 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
             };
             Ok(json(StatusCode::OK, &answer))
         }
-        Route::Check => check(ui, body(request)?),
-        Route::Rows(wanted) => {
+        PageRoute::Check => check(ui, body(request)?),
+        PageRoute::Rows(wanted) => {
             let ui = Arc::clone(ui);
             stream("weir-ui-rows", move |page| rows::send(&ui.node, wanted, page))
         }
-        Route::Decisions { since_s } => {
+        PageRoute::Decisions { since_s } => {
             Ok(json(StatusCode::OK, &ledger::decisions(&ui.node, since_s, now())?))
         }
-        Route::Ledger(range, form) => Ok(match form {
+        PageRoute::Ledger(range, form) => Ok(match form {
             LedgerForm::Json => json(StatusCode::OK, &ledger::answer(&ui.node, range)?),
             LedgerForm::Csv => {
                 let file = ledger::usage(&ui.node, range)?.to_csv();
-                Response::new(StatusCode::OK, "text/csv; charset=utf-8", file)
+                HttpResponse::new(StatusCode::OK, "text/csv; charset=utf-8", file)
             }
             LedgerForm::Parquet => {
                 let file = ledger::parquet(&ledger::usage(&ui.node, range)?)?;
-                Response::new(StatusCode::OK, "application/vnd.apache.parquet", file)
+                HttpResponse::new(StatusCode::OK, "application/vnd.apache.parquet", file)
             }
         }),
-        Route::Credentials => Ok(json(StatusCode::OK, &credentials::credentials(ui)?)),
-        Route::Revoke => revoke(ui, &body::<Revocation>(request)?),
-        Route::CreateRun => {
+        PageRoute::Credentials => Ok(json(StatusCode::OK, &credentials::credentials(ui)?)),
+        PageRoute::Revoke => revoke(ui, &body::<Revocation>(request)?),
+        PageRoute::CreateRun => {
             #[derive(Serialize)]
             struct RunAnswer {
                 run: u64,
             }
             let spec: RunSpec = body(request)?;
             // A run over an interface creates a session on the node.
-            if ui.is_read_only && matches!(spec.source, RunSource::Interface { .. }) {
+            if ui.is_read_only && matches!(spec.source, PageRunSource::Interface { .. }) {
                 return Err(RequestError::ReadOnly);
             }
             Ok(json(StatusCode::OK, &RunAnswer { run: ui.runs.create(spec, &ui.node)? }))
         }
-        Route::Capture(run) => {
+        PageRoute::Capture(run) => {
             ui.runs.run_capture(run, &mut request.body)?;
             Ok(done())
         }
-        Route::WatchRun(run) => {
+        PageRoute::WatchRun(run) => {
             let ui = Arc::clone(ui);
             stream("weir-ui-run", move |page| {
                 if let Err(error) = ui.runs.watch(run, page) {
@@ -223,14 +223,14 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
                 }
             })
         }
-        Route::DeleteRun(run) => {
+        PageRoute::DeleteRun(run) => {
             ui.runs.remove(run);
             Ok(done())
         }
-        Route::Report(ticket) => {
-            let report = ui.runs.report(&ticket).ok_or(RunError::Unknown)?;
+        PageRoute::Report(ticket) => {
+            let report = ui.runs.report(&ticket).ok_or(PageRunError::Unknown)?;
             let policy = HeaderValue::from_static(REPORT_POLICY);
-            Ok(Response::new(StatusCode::OK, "text/html; charset=utf-8", report)
+            Ok(HttpResponse::new(StatusCode::OK, "text/html; charset=utf-8", report)
                 .with(header::CONTENT_SECURITY_POLICY, policy))
         }
     }
@@ -238,7 +238,7 @@ fn checked(ui: &Arc<Ui>, request: &mut Request) -> Result<Response, RequestError
 
 /// Checks that a request does not come from the page of another origin. Browsers state the origin of a page that sends a
 /// `POST`, and the relation of both sites for every request (Fetch Metadata).
-fn check_origin(request: &Request, own: &str) -> Result<(), RequestError> {
+fn check_origin(request: &HttpRequest, own: &str) -> Result<(), RequestError> {
     let is_own = match request.headers.get(header::ORIGIN) {
         Some(origin) => origin.as_bytes() == own.as_bytes(),
         None => true,
@@ -249,7 +249,7 @@ fn check_origin(request: &Request, own: &str) -> Result<(), RequestError> {
 }
 
 /// Exchanges a token for a secret.
-fn open(ui: &Ui, request: &mut Request) -> Result<Response, RequestError> {
+fn open(ui: &Ui, request: &mut HttpRequest) -> Result<HttpResponse, RequestError> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Opening {
@@ -272,7 +272,7 @@ struct Revocation {
 }
 
 /// Revokes a credential in the name of the user.
-fn revoke(ui: &Ui, Revocation { id }: &Revocation) -> Result<Response, RequestError> {
+fn revoke(ui: &Ui, Revocation { id }: &Revocation) -> Result<HttpResponse, RequestError> {
     if ui.is_read_only {
         return Err(RequestError::ReadOnly);
     }
@@ -288,7 +288,7 @@ fn revoke(ui: &Ui, Revocation { id }: &Revocation) -> Result<Response, RequestEr
 }
 
 /// Asks the node for its decision on a request, without executing it.
-fn check(ui: &Ui, request: ControlRequest) -> Result<Response, RequestError> {
+fn check(ui: &Ui, request: ControlRequest) -> Result<HttpResponse, RequestError> {
     if !is_for_pages(&request) {
         return Err(RequestError::NotForPages);
     }
@@ -324,7 +324,7 @@ fn is_for_pages(request: &ControlRequest) -> bool {
 }
 
 /// Reads a request's body as JSON.
-fn body<T: DeserializeOwned>(request: &mut Request) -> Result<T, RequestError> {
+fn body<T: DeserializeOwned>(request: &mut HttpRequest) -> Result<T, RequestError> {
     let bytes = request.body.read_whole(BODY_BYTES_MAX).map_err(|error| match error.kind() {
         std::io::ErrorKind::FileTooLarge => RequestError::TooLong,
         _ => RequestError::Body(error.to_string()),
@@ -333,17 +333,17 @@ fn body<T: DeserializeOwned>(request: &mut Request) -> Result<T, RequestError> {
         .map_err(|error| RequestError::Body(weir_units::escaped(&error.to_string())))
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    Response::new(status, JSON, serde_json::to_vec(value).unwrap_or_default())
+fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
+    HttpResponse::new(status, JSON, serde_json::to_vec(value).unwrap_or_default())
 }
 
-fn done() -> Response {
-    Response::new(StatusCode::OK, JSON, &b"{\"done\":true}"[..])
+fn done() -> HttpResponse {
+    HttpResponse::new(StatusCode::OK, JSON, &b"{\"done\":true}"[..])
 }
 
 /// Starts a thread that sends lines to the page.
-fn stream(name: &str, send: impl FnOnce(&Sink) + Send + 'static) -> Result<Response, RequestError> {
-    let (response, page) = Response::streamed(LINES);
+fn stream(name: &str, send: impl FnOnce(&Sink) + Send + 'static) -> Result<HttpResponse, RequestError> {
+    let (response, page) = HttpResponse::streamed(LINES);
     std::thread::Builder::new().name(name.to_owned()).spawn(move || send(&page))?;
     Ok(response)
 }

@@ -2,9 +2,9 @@
 //!
 //! [`hyper`] parses requests (HTTP/1.1, RFC 9112). This crate adds limits on the number of connections, on the length of
 //! requests and on waiting times, and runs handlers as blocking functions on threads of their own. A handler gets a
-//! [`Request`], whose body is read like a file, and returns a [`Response`], whose body can be a [stream](Sink).
+//! [`HttpRequest`], whose body is read like a file, and returns a [`HttpResponse`], whose body can be a [stream](Sink).
 //!
-//! Against DNS rebinding, a handler has to check [`Request::host`]: the page of a foreign host in a local browser reaches a
+//! Against DNS rebinding, a handler has to check [`HttpRequest::host`]: the page of a foreign host in a local browser reaches a
 //! server of this machine under that host's name.
 
 mod body;
@@ -14,14 +14,14 @@ pub use body::{Gone, RequestBody, ResponseBody, Sink};
 pub use hyper::StatusCode;
 pub use hyper::body::Bytes;
 pub use hyper::header;
-pub use server::{Handler, Limits, Server, Stopper, answer_to_bytes};
+pub use server::{Handler, HttpServer, Limits, Stopper, answer_to_bytes};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 
 /// A request.
 #[derive(Debug)]
-pub struct Request {
+pub struct HttpRequest {
     /// The method, in capitals, such as `GET`.
     pub method: String,
     /// The path, percent-encoded as it was sent. It begins with `/`.
@@ -34,7 +34,7 @@ pub struct Request {
     pub body: RequestBody,
 }
 
-impl Request {
+impl HttpRequest {
     /// Returns the value of a header field; `None` if it is missing, is given several times, or is not visible ASCII.
     pub fn header(&self, name: &HeaderName) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
@@ -58,7 +58,7 @@ pub fn is_loopback(host: &str) -> bool {
 
 /// A response.
 #[derive(Debug)]
-pub struct Response {
+pub struct HttpResponse {
     /// The status.
     pub status: StatusCode,
     /// The header fields, beside those about the length and the connection.
@@ -67,7 +67,7 @@ pub struct Response {
     pub body: ResponseBody,
 }
 
-impl Response {
+impl HttpResponse {
     /// Creates a response with a body of the given content type.
     pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let headers = vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];

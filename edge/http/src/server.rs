@@ -1,7 +1,7 @@
 //! The server: connections, limits, and the threads of handlers.
 
 use crate::body::{RequestBody, pass_on};
-use crate::{Request, Response};
+use crate::{HttpRequest, HttpResponse};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -25,11 +25,11 @@ const IN_MEMORY_BYTES: usize = 1 << 20;
 /// The function that answers requests. It runs on a thread of its own, and may block.
 pub trait Handler: Send + Sync + 'static {
     /// Answers a request.
-    fn answer(&self, request: Request) -> Response;
+    fn answer(&self, request: HttpRequest) -> HttpResponse;
 }
 
-impl<F: Fn(Request) -> Response + Send + Sync + 'static> Handler for F {
-    fn answer(&self, request: Request) -> Response {
+impl<F: Fn(HttpRequest) -> HttpResponse + Send + Sync + 'static> Handler for F {
+    fn answer(&self, request: HttpRequest) -> HttpResponse {
         self(request)
     }
 }
@@ -49,7 +49,7 @@ pub struct Limits {
 
 /// A server that listens.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     runtime: Runtime,
     listener: TcpListener,
     limits: Limits,
@@ -61,13 +61,13 @@ pub struct Server {
 pub struct Stopper(watch::Sender<bool>);
 
 impl Stopper {
-    /// Stops the server: it closes all connections, and [`Server::run`] returns.
+    /// Stops the server: it closes all connections, and [`HttpServer::run`] returns.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
-impl Server {
+impl HttpServer {
     /// Prepares a server. `thread_name` is the name of the threads of handlers.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ async fn answer(
     let response = if head.uri.authority().is_some() || !head.uri.path().starts_with('/') {
         refusal(hyper::StatusCode::BAD_REQUEST)
     } else {
-        let request = Request {
+        let request = HttpRequest {
             method: head.method.as_str().to_owned(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
@@ -177,8 +177,8 @@ async fn answer(
     Ok(answer)
 }
 
-fn refusal(status: hyper::StatusCode) -> Response {
-    Response::new(status, "text/plain; charset=utf-8", format!("{status}\n"))
+fn refusal(status: hyper::StatusCode) -> HttpResponse {
+    HttpResponse::new(status, "text/plain; charset=utf-8", format!("{status}\n"))
 }
 
 /// Returns the bytes with which a server would answer the bytes of one connection. For tests, and for fuzzing.

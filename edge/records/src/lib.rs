@@ -35,7 +35,7 @@ pub use folder::next_number;
 pub use memory::memory;
 pub use recovery::{Recovered, recover};
 pub use summary::FileSummary;
-pub use table::{TableColumn, TableFileError, table_file};
+pub use table::{TableColumn, TableEncodeError, table_file};
 
 use file::StreamFile;
 use std::path::{Path, PathBuf};

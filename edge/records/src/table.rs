@@ -27,7 +27,7 @@ pub enum TableColumn {
 
 /// The reason why a table cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub enum TableFileError {
+pub enum TableEncodeError {
     /// The columns have different lengths, or a number has too many digits.
     #[error("the table cannot be stored in columns: {0}")]
     Columns(#[from] ArrowError),
@@ -40,7 +40,7 @@ pub enum TableFileError {
 ///
 /// # Errors
 /// The columns have different lengths, or a number has too many digits.
-pub fn table_file(columns: Vec<(&str, TableColumn)>) -> Result<Vec<u8>, TableFileError> {
+pub fn table_file(columns: Vec<(&str, TableColumn)>) -> Result<Vec<u8>, TableEncodeError> {
     let columns = columns.into_iter().map(|(name, column)| {
         let values: ArrayRef = match column {
             TableColumn::Text(texts) => Arc::new(StringArray::from(texts)),

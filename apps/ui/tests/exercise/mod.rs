@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
-use weir_http::{Limits, Request, Response, answer_to_bytes};
+use weir_http::{HttpRequest, HttpResponse, Limits, answer_to_bytes};
 use weir_node::client::NodeLocation;
-use weir_ui::route::Route;
+use weir_ui::route::PageRoute;
 use weir_ui::{Ui, UiOptions, server};
 
 const HOST: &str = "127.0.0.1:7380";
@@ -40,9 +40,9 @@ pub fn exercise(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let mut parts = text.splitn(3, ' ');
         let [method, path, query] = [(); 3].map(|()| parts.next().unwrap_or_default());
-        let _ = Route::parse(method, path, query);
+        let _ = PageRoute::parse(method, path, query);
     }
-    let answer = |request: Request| -> Response { server::answer(&PAGE, request) };
+    let answer = |request: HttpRequest| -> HttpResponse { server::answer(&PAGE, request) };
     let handler = Arc::new(answer);
     let own = [format!("POST /api/open HTTP/1.1\r\nHost: {HOST}\r\n").as_bytes(), bytes].concat();
     for sent in [bytes, &own] {

@@ -299,9 +299,10 @@ fn a_session_without_memory_for_a_table_is_refused() {
     let poor = |name: &str, memory: &str, port: u16, grants: &str| {
         session(name, port, grants).replace("4 MiB", memory)
     };
-    let sessions = poor("short", "100 KiB", 1, "publish = [\"t\"]")
+    // The record files of each module take 384 KiB.
+    let sessions = poor("short", "484 KiB", 1, "publish = [\"t\"]")
         + &poor("maker", "1 MiB", 1, "publish = [\"t=other\"]")
-        + &poor("reader", "100 KiB", 2, "read = [\"t=other\"]");
+        + &poor("reader", "484 KiB", 2, "read = [\"t=other\"]");
     let mut testbed = Testbed::new(&sessions);
     let reply =
         testbed.load("short", json!({"module": "m.wasm", "name": "m"}), &publisher("publisher", 1, 8));
@@ -320,7 +321,7 @@ fn a_session_without_memory_for_a_table_is_refused() {
     assert_eq!(next_value(&mut rows), 0);
     let problems = table(&testbed, "other").unwrap()["problems"].to_string();
     assert!(problems.contains("it takes 64 KiB of memory, and the session has less left"), "{problems}");
-    testbed.request(json!({"change": {"session": "reader", "memory": "200 KiB"}}));
+    testbed.request(json!({"change": {"session": "reader", "memory": "584 KiB"}}));
     testbed.send(&[udp(1, b"x")]);
     testbed.until("it is published again", |testbed| table(testbed, "other").unwrap()["version"] == 2);
     testbed.send(&[udp(2, b"x")]);

@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_http::{Limits, Request, Response, Server, StatusCode, Stopper};
+use weir_http::{HttpRequest, HttpResponse, HttpServer, Limits, StatusCode, Stopper};
 
 /// The name of the threads that answer requests.
 pub const THREAD: &str = "metrics";
@@ -23,28 +23,29 @@ const LIMITS: Limits = Limits {
 ///
 /// # Errors
 /// The process has no descriptors left.
-pub fn prepare(listener: TcpListener) -> io::Result<(Server, Stopper)> {
-    Server::new(listener, LIMITS, THREAD)
+pub fn prepare(listener: TcpListener) -> io::Result<(HttpServer, Stopper)> {
+    HttpServer::new(listener, LIMITS, THREAD)
 }
 
 /// Serves requests for `/metrics` until the server is stopped.
 ///
 /// # Errors
 /// The listener cannot be watched.
-pub fn serve(server: Server, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> io::Result<()> {
-    server.run(&Arc::new(move |request: Request| respond(&request, &snapshot)))
+pub fn serve(server: HttpServer, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> io::Result<()> {
+    server.run(&Arc::new(move |request: HttpRequest| respond(&request, &snapshot)))
 }
 
 /// Returns the response to a request.
-fn respond(request: &Request, snapshot: &impl Fn() -> Snapshot) -> Response {
-    let refusal = |status| Response::new(status, "text/plain; charset=utf-8", "metrics are at /metrics\n");
+fn respond(request: &HttpRequest, snapshot: &impl Fn() -> Snapshot) -> HttpResponse {
+    let refusal =
+        |status| HttpResponse::new(status, "text/plain; charset=utf-8", "metrics are at /metrics\n");
     // Against DNS rebinding: the page of a foreign host in a local browser reaches this server under that host's name.
     let is_local = request.host().is_none_or(weir_http::is_loopback);
     match (request.method.as_str(), request.path.as_str()) {
         _ if !is_local => refusal(StatusCode::FORBIDDEN),
         ("GET" | "HEAD", "/metrics") => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            Response::new(StatusCode::OK, content_type, render(snapshot()))
+            HttpResponse::new(StatusCode::OK, content_type, render(snapshot()))
         }
         ("GET" | "HEAD", _) => refusal(StatusCode::NOT_FOUND),
         _ => refusal(StatusCode::METHOD_NOT_ALLOWED),
@@ -60,7 +61,7 @@ mod tests {
     use weir_http::answer_to_bytes;
 
     fn answer(head: &[u8]) -> String {
-        let handler = Arc::new(|request: Request| respond(&request, &Snapshot::default));
+        let handler = Arc::new(|request: HttpRequest| respond(&request, &Snapshot::default));
         String::from_utf8(answer_to_bytes(head, LIMITS, &handler)).unwrap()
     }
 
