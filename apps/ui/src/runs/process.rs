@@ -46,12 +46,12 @@ impl RunProcess {
         let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
     }
 
-    /// Asks the process to finish, as Ctrl-C does.
+    /// Asks the process to finish. By SIGTERM, since background jobs of a shell and their children ignore SIGINT.
     pub(super) fn interrupt(&self) {
         let id = self.child.lock().unwrap_or_else(PoisonError::into_inner).id();
         if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
             // The process was not waited for yet, so the number is not used again.
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::INT);
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         }
     }
 
