@@ -289,7 +289,7 @@ fn sums_by_holder(table: &LedgerTable, holders: &BTreeMap<String, String>) -> Ta
             Some(LedgerCell::Text(session)) => session.as_str(),
             _ => "",
         };
-        // Sessions of holders have the key's digits in their names on the node; the operator's have names without them.
+        // The ledger names a holder with the request that created a session. The operator's configuration makes no request.
         let of_requests = session.strip_prefix("(requests of ").and_then(|it| it.strip_suffix(')'));
         let holder = match (of_requests, holders.get(session)) {
             (Some(holder), _) => holder,

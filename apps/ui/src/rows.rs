@@ -60,7 +60,7 @@ struct Column {
 
 /// Rows that wait to be sent: the latest ones.
 struct Waiting {
-    rows: VecDeque<(FollowedStream, Vec<u8>)>,
+    rows: VecDeque<(FollowedStream, Vec<u8>, Vec<u8>)>,
     /// Rows that had to give way.
     skipped: u64,
 }
@@ -112,24 +112,11 @@ fn follow(node: &NodeLocation, wanted: FollowedRows, page: &Sink) -> Result<(), 
             Ok(event) => match event? {
                 FollowEvent::Row { stream, row, tail } => {
                     followed.check(stream, &row, &tail)?;
-                    waiting.push(stream, || {
-                        let record = Record {
-                            order: RecordOrder::packet(0),
-                            stream: stream.stream,
-                            row: &row,
-                            tail: &tail,
-                        };
-                        let mut text = Vec::new();
-                        let module = writers.get(usize::from(stream.module));
-                        if let Some(writer) = module.and_then(|it| it.get(usize::from(stream.stream))) {
-                            writer.push(&mut text, &record);
-                        }
-                        text
-                    });
+                    waiting.push(stream, row, tail);
                 }
                 FollowEvent::Missed { rows, .. } => page.send(line(&MissedLine { missed: rows }))?,
                 FollowEvent::End { notes } => {
-                    waiting.send(&followed, page)?;
+                    waiting.send(&followed, &writers, page)?;
                     let notes =
                         if notes.is_empty() { "the modules have ended".to_owned() } else { notes.join("; ") };
                     page.send(line(&EndLine { end: notes }))?;
@@ -140,7 +127,7 @@ fn follow(node: &NodeLocation, wanted: FollowedRows, page: &Sink) -> Result<(), 
             Err(RecvTimeoutError::Disconnected) => return Err(ClientError::Gone.into()),
         }
         if sent.elapsed() >= INTERVAL {
-            waiting.send(&followed, page)?;
+            waiting.send(&followed, &writers, page)?;
             sent = Instant::now();
         }
     }
@@ -165,24 +152,25 @@ fn streams_line(followed: &Followed) -> StreamsLine {
 }
 
 impl Waiting {
-    /// Adds a row. If there are too many, the oldest one gives way, unless it is certain that this row will: its text is
-    /// made only when it may be sent.
-    fn push(&mut self, stream: FollowedStream, text: impl FnOnce() -> Vec<u8>) {
+    /// Adds a row. If there are too many, the oldest one gives way. Texts are made only of rows that are sent.
+    fn push(&mut self, stream: FollowedStream, row: Vec<u8>, tail: Vec<u8>) {
         if self.rows.len() >= ROWS_MAX {
             self.rows.pop_front();
             self.skipped += 1;
         }
-        self.rows.push_back((stream, text()));
+        self.rows.push_back((stream, row, tail));
     }
 
     /// Sends the waiting rows, a line for each run of rows of one stream. Without rows, checks that the page is open.
-    fn send(&mut self, followed: &Followed, page: &Sink) -> Result<(), RowsError> {
+    fn send(&mut self, followed: &Followed, writers: &[Vec<JsonRows>], page: &Sink) -> Result<(), RowsError> {
         if self.rows.is_empty() {
             return if page.is_gone() { Err(RowsError::Gone) } else { Ok(()) };
         }
         let mut text = Vec::new();
         let mut last = None;
-        for (stream, row) in self.rows.drain(..) {
+        for (stream, row, tail) in self.rows.drain(..) {
+            let module = writers.get(usize::from(stream.module));
+            let Some(writer) = module.and_then(|it| it.get(usize::from(stream.stream))) else { continue };
             if last == Some(stream) {
                 text.push(b',');
             } else {
@@ -195,7 +183,10 @@ impl Waiting {
                 self.skipped = 0;
                 last = Some(stream);
             }
-            text.extend_from_slice(row.trim_ascii_end());
+            let order = RecordOrder::packet(0);
+            writer.push(&mut text, &Record { order, stream: stream.stream, row: &row, tail: &tail });
+            // A row ends with a line feed, but the list of rows is one line.
+            text.pop();
         }
         text.extend_from_slice(b"]}\n");
         Ok(page.send(text)?)

@@ -18,7 +18,7 @@ use std::io::{Read, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_http::Sink;
 use weir_node::client::NodeLocation;
@@ -27,6 +27,8 @@ use weir_node::client::NodeLocation;
 const RUNS_MAX: usize = 4;
 /// The interval at which the page gets the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// The time after which a run is removed if no page watches it.
+const UNWATCHED_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a capture that are copied at once.
 const COPIED_AT_ONCE: usize = 64 << 10;
 /// The most modules of a run.
@@ -120,6 +122,8 @@ struct Run {
     process: Mutex<Option<Arc<RunProcess>>>,
     /// Bytes of the capture that have arrived, or the time on the interface in ms.
     progress: AtomicU64,
+    created: Instant,
+    is_watched: AtomicBool,
     is_started: AtomicBool,
     is_ended: AtomicBool,
     state: Mutex<RunState>,
@@ -155,6 +159,9 @@ impl Runs {
     pub fn create(&self, spec: RunSpec, node: &Arc<NodeLocation>) -> Result<u64, PageRunError> {
         let module_arguments = self.check(&spec)?;
         let mut runs = self.lock();
+        // A page that was closed before it watched its run has left it behind.
+        let is_left = |run: &Run| !run.is_watched.load(Relaxed) && run.created.elapsed() > UNWATCHED_MAX;
+        runs.extract_if(.., |_, run| is_left(run)).for_each(|(_, run)| run.end());
         if runs.len() >= RUNS_MAX {
             return Err(PageRunError::TooMany);
         }
@@ -164,6 +171,8 @@ impl Runs {
             folder: tempfile::Builder::new().prefix("weir-ui-").tempdir()?,
             process: Mutex::new(None),
             progress: AtomicU64::new(0),
+            created: Instant::now(),
+            is_watched: AtomicBool::new(false),
             is_started: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             state: Mutex::default(),
@@ -276,6 +285,7 @@ impl Runs {
     /// There is no such run.
     pub fn watch(&self, number: u64, page: &Sink) -> Result<(), PageRunError> {
         let run = self.find(number)?;
+        run.is_watched.store(true, Relaxed);
         let mut is_told = false;
         loop {
             let state = run.state();
