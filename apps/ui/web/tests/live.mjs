@@ -69,7 +69,7 @@ await page.getByRole("textbox", { name: "ports" }).fill("1,53");
 await page.getByRole("button", { name: /^Run/ }).click();
 await page.locator("iframe").waitFor({ timeout: 60000 });
 await report.locator("h1").first().waitFor({ timeout: 60000 });
-await page.getByRole("link", { name: "Node" }).click();
+await page.getByRole("link", { name: "Node", exact: true }).click();
 await page.locator(".sessions tbody tr").nth(0).waitFor();
 await page.waitForFunction(() => document.querySelectorAll(".sessions tbody tr").length === 1);
 
