@@ -86,7 +86,7 @@ pub enum RevokeError {
 /// The node refuses, or the connection fails.
 pub fn credentials(ui: &Ui) -> Result<CredentialsAnswer, ClientError> {
     let issuer = issuer_at(&ui.node).filter(|_| ui.revocation_list.is_some() && !ui.is_read_only);
-    let CredentialTree { roots, left_out } = tree(&ui.node)?;
+    let CredentialTree { node: _, roots, left_out } = tree(&ui.node)?;
     let root = |RootStatus { root, policy_ceilings, grants }: RootStatus| {
         let is_issuer = issuer.is_some_and(|it| signs_for_root(&it, &root));
         let grants = grants.into_iter().map(|grant| delegation(grant, issuer.as_ref(), is_issuer)).collect();
@@ -95,7 +95,8 @@ pub fn credentials(ui: &Ui) -> Result<CredentialsAnswer, ClientError> {
     Ok(CredentialsAnswer { roots: roots.into_iter().map(root).collect(), left_out })
 }
 
-fn tree(node: &NodeLocation) -> Result<CredentialTree, ClientError> {
+/// Returns the credentials that the user may see.
+pub(crate) fn tree(node: &NodeLocation) -> Result<CredentialTree, ClientError> {
     let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Credentials, &[])?;
     match client.receive()? {

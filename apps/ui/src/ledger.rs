@@ -1,5 +1,7 @@
 //! The node's ledger: decisions on requests, and the usage of sessions and holders.
 
+use crate::Ui;
+use crate::advice::{Advice, RefusedRequest};
 use crate::route::LedgerRange;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,6 +12,7 @@ use weir_ledger::{
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
 use weir_records::{TableColumn, TableEncodeError};
+use weir_trust::grant::UnixSecond;
 use weir_units::Timestamp;
 
 /// The most decisions that the page shows: the latest ones.
@@ -63,13 +66,35 @@ struct DecisionLine {
     /// True if the requester only claims the credentials.
     is_claimed: bool,
     reason: Option<String>,
+    /// For a refused request, what would have to be granted.
+    advice: Vec<Advice>,
+}
+
+impl DecisionLine {
+    fn add_advice(&mut self, node: &str, now: UnixSecond) {
+        let Some(reason) = self.reason.as_deref().filter(|_| self.has_advice()) else { return };
+        let refused = RefusedRequest {
+            reason,
+            request: &self.request,
+            session: self.session.as_deref(),
+            who: self.who.as_deref(),
+            credentials: &self.credentials,
+            node,
+            now,
+        };
+        self.advice = refused.advice();
+    }
+
+    fn has_advice(&self) -> bool {
+        matches!(self.outcome, "refused" | "failed") && self.reason.is_some()
+    }
 }
 
 /// Returns the decisions of the last seconds.
 ///
 /// # Errors
 /// The node refuses, or the connection fails.
-pub fn decisions(node: &NodeLocation, since_s: u64, now: Timestamp) -> Result<DecisionsAnswer, ClientError> {
+pub fn decisions(ui: &Ui, since_s: u64, now: Timestamp) -> Result<DecisionsAnswer, ClientError> {
     let since_ns = now.0.saturating_sub(since_s.saturating_mul(NANOS));
     let request = LedgerRequest {
         part: LedgerPart::Decisions,
@@ -78,13 +103,18 @@ pub fn decisions(node: &NodeLocation, since_s: u64, now: Timestamp) -> Result<De
         until_ns: None,
     };
     let mut decisions = std::collections::VecDeque::new();
-    query(node, request, |entry| {
+    query(&ui.node, request, |entry| {
         if let Some(line) = decision_line(entry) {
             decisions.push_front(line);
             decisions.truncate(DECISIONS_MAX);
         }
     })?;
-    Ok(DecisionsAnswer { decisions: decisions.into() })
+    let mut decisions: Vec<DecisionLine> = decisions.into();
+    if decisions.iter().any(DecisionLine::has_advice) {
+        let node = ui.credential_node()?;
+        decisions.iter_mut().for_each(|line| line.add_advice(node, UnixSecond::containing(now)));
+    }
+    Ok(DecisionsAnswer { decisions })
 }
 
 fn decision_line(entry: &LedgerEntry) -> Option<DecisionLine> {
@@ -103,6 +133,7 @@ fn decision_line(entry: &LedgerEntry) -> Option<DecisionLine> {
         credentials: Vec::new(),
         is_claimed: false,
         reason: None,
+        advice: Vec::new(),
     };
     let text = |text: &Option<LedgerText>| text.as_ref().map(LedgerText::to_string);
     let texts = |texts: &[LedgerText]| texts.iter().map(LedgerText::to_string).collect();

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod advice;
 pub mod assets;
 pub mod credentials;
 pub mod history;
@@ -34,11 +35,11 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use watch::NodeState;
 use weir_http::{HttpServer, Limits, Stopper};
-use weir_node::client::{NodeLocation, watch as node_watch};
+use weir_node::client::{ClientError, NodeLocation, watch as node_watch};
 use weir_units::Nanos;
 
 /// The interval of the node's state.
@@ -77,6 +78,8 @@ pub struct UiOptions {
 pub struct Ui {
     node: Arc<NodeLocation>,
     node_text: String,
+    /// Name of the node in credentials, once it was asked for.
+    credential_node: OnceLock<String>,
     /// Options by which commands of weir reach the node.
     node_options: Vec<OsString>,
     revocation_list: Option<UserRevocationList>,
@@ -118,6 +121,7 @@ impl Ui {
         Self {
             node: Arc::new(node),
             node_text,
+            credential_node: OnceLock::new(),
             node_options,
             revocation_list,
             host,
@@ -132,6 +136,17 @@ impl Ui {
     /// Returns a new address of the page, which opens one browser.
     pub fn address(&self) -> String {
         format!("http://{}/#{}", self.host, self.access.issue_token(Instant::now()))
+    }
+
+    /// Returns the node's name in credentials.
+    fn credential_node(&self) -> Result<&str, ClientError> {
+        match self.credential_node.get() {
+            Some(name) => Ok(name),
+            None => {
+                let name = credentials::tree(&self.node)?.node;
+                Ok(self.credential_node.get_or_init(|| name))
+            }
+        }
     }
 
     fn description(&self) -> Description<'_> {

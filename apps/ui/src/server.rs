@@ -179,9 +179,7 @@ fn checked(ui: &Arc<Ui>, request: &mut HttpRequest) -> Result<HttpResponse, Requ
             let ui = Arc::clone(ui);
             stream("weir-ui-rows", move |page| rows::send(&ui.node, wanted, page))
         }
-        PageRoute::Decisions { since_s } => {
-            Ok(json(StatusCode::OK, &ledger::decisions(&ui.node, since_s, now())?))
-        }
+        PageRoute::Decisions { since_s } => Ok(json(StatusCode::OK, &ledger::decisions(ui, since_s, now())?)),
         PageRoute::Ledger(range, form) => Ok(match form {
             LedgerForm::Json => json(StatusCode::OK, &ledger::answer(&ui.node, range)?),
             LedgerForm::Csv => {

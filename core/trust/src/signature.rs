@@ -71,6 +71,14 @@ pub enum SignatureError {
     },
 }
 
+impl SignatureError {
+    /// Returns true if a text is that of such an error.
+    pub fn is_text(text: &str) -> bool {
+        let beginnings = ["the signature ", "there are ", "this is no signature of a module", "line "];
+        beginnings.iter().any(|begin| text.starts_with(begin)) && text.contains("signature")
+    }
+}
+
 impl ModuleSignature {
     /// Signs a module, given as its bytes.
     pub fn sign(signer: &Identity, module: &[u8]) -> Self {
@@ -248,5 +256,32 @@ mod tests {
             }
             prop_assert!(read(&other).is_err());
         }
+    }
+
+    #[test]
+    fn the_text_of_every_error_is_recognised() {
+        let key = crate::key::Identity::from_seed(&[1; 32]).public();
+        let (signed, module) = (ModuleHash([1; 32]), ModuleHash([2; 32]));
+        let all = [
+            SignatureError::TooLong(9),
+            SignatureError::TooMany(9),
+            SignatureError::NotASignature,
+            SignatureError::Line { line: 2, wanted: "a key" },
+            SignatureError::Forged(key),
+            SignatureError::Another { signer: key, signed, module },
+        ];
+        // A new error is added to the list when it is added here.
+        let number = |error: &SignatureError| match error {
+            SignatureError::TooLong(_) => 0,
+            SignatureError::TooMany(_) => 1,
+            SignatureError::NotASignature => 2,
+            SignatureError::Line { .. } => 3,
+            SignatureError::Forged(_) => 4,
+            SignatureError::Another { .. } => 5,
+        };
+        for (index, error) in all.iter().enumerate() {
+            assert!(number(error) == index && SignatureError::is_text(&error.to_string()), "{error}");
+        }
+        assert!(!SignatureError::is_text("there are too many sessions"));
     }
 }

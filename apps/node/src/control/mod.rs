@@ -36,5 +36,7 @@ pub mod status;
 pub mod table_grant;
 pub(crate) mod visibility;
 
+pub use authority::{RefusalText, RequestRefusal};
+
 /// Returns the bytes of a module that comes with weir, by its name.
 pub type ShippedModules = fn(&str) -> Option<&'static [u8]>;

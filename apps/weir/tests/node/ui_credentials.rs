@@ -1,11 +1,12 @@
 //! Credentials on the page of `weir ui`: the tree that each user sees, and revocations by the user's own key.
 
 use crate::remote::{AT, Net, Person, SESSION, modest_grant, operator_output};
-use crate::testbed::is_inside;
+use crate::testbed::{TIMEOUT, is_inside};
 use crate::ui::{Browser, Page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 use weir_trust::credential::{Credential, DatedId};
 use weir_trust::grant::Grant;
 use weir_trust::revocation::RevocationList;
@@ -211,5 +212,40 @@ fn without_a_key_or_a_list_the_page_names_the_command() {
     let viewer =
         Browser::open(&viewer).post("/api/revoke", &json!({ "id": id_of(&first) })).status().to_owned();
     assert_eq!(viewer, "403");
+    assert!(net.testbed.stop().success());
+}
+
+#[test]
+fn the_command_in_the_advice_gives_what_was_refused() {
+    if !is_inside("ui_credentials::the_command_in_the_advice_gives_what_was_refused") {
+        return;
+    }
+    let (mut net, researcher, _) = net();
+    let big = ["session", "create", "big", "--memory", "20 MiB", "--channel", "interface=b"];
+    let big = [&big[..], &PART].concat();
+    net.run_refused(&researcher, &big, "12 MiB is left");
+    let page = Page::start(ui(&net, &researcher, true, &[]));
+    let browser = Browser::open(&page);
+    let begin = Instant::now();
+    let advice = loop {
+        let decisions = browser.get("/api/decisions?since_s=600").json();
+        let all = decisions["decisions"].as_array().unwrap();
+        let refused = all.iter().find(|it| it["outcome"] == "refused" && it["request"] == "create");
+        if let Some(refused) = refused {
+            break refused["advice"].clone();
+        }
+        assert!(begin.elapsed() < TIMEOUT, "{decisions}");
+    };
+    assert!(advice[0]["text"].as_str().unwrap().contains("has to give 24 MiB of memory"), "{advice}");
+    let command = advice[0]["command"].as_str().unwrap();
+    let command = command.replacen("weir ", "exec \"$WEIR\" ", 1);
+    let command = command.replace("--key KEY", "--key \"$KEY\"").replace("--module MODULE", "--module rtt");
+    let mut wider = crate::remote::person(net.folder.path(), "wider");
+    (wider.identity, wider.key) = (researcher.identity.clone(), researcher.key.clone());
+    let mut shell = Command::new("sh");
+    shell.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("KEY", &net.operator.key).env("OUT", &wider.credential);
+    let output = shell.args(["-c", &format!("{command} --out \"$OUT\"")]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    net.run(&wider, &big);
     assert!(net.testbed.stop().success());
 }

@@ -337,7 +337,7 @@ fn a_tree_of_credentials_fits_its_schema_and_is_printed_without_control_characte
     let deep = (0..40).fold(Vec::new(), |delegates, _| vec![below(delegates)]);
     let root = RootStatus { root: text(), policy_ceilings: vec![ceiling.clone()], grants: deep };
     let bare = RootStatus { grants: vec![DelegationStatus::default()], ..RootStatus::default() };
-    let all = CredentialTree { roots: vec![root, bare], left_out: 3 };
+    let all = CredentialTree { node: text(), roots: vec![root, bare], left_out: 3 };
     for tree in [&all, &CredentialTree::default()] {
         add(&mut coverage, &[json!({ "credentials": tree })], &["credential", "list", "--json"]);
     }

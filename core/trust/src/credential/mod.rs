@@ -27,7 +27,7 @@ mod verify;
 pub use dated::{DatedId, DatedIdError};
 pub use delegation_id::{DelegationId, DelegationIdError, resource_name};
 pub use mint::MintError;
-pub use refusal::{BlockError, CredentialRefusal};
+pub use refusal::{BlockError, CredentialRefusal, CredentialRefusalKind};
 pub use verify::{ChainBlock, VerificationContext, VerifiedCredential};
 
 use crate::base32;

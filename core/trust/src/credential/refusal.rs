@@ -173,6 +173,48 @@ pub enum CredentialRefusal {
     },
 }
 
+/// The kind of a credential's refusal, which decides what helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialRefusalKind {
+    /// The credential has expired.
+    Expired,
+    /// The credential is not yet valid.
+    NotYet,
+    /// The credential was revoked.
+    Revoked,
+    /// The credential is for other nodes.
+    OtherNode,
+    /// The node's policy for the root excludes it.
+    Limited(GrantExcess),
+    /// The credential is damaged, forged, of an unknown root, or another holder's.
+    Unusable,
+}
+
+impl CredentialRefusalKind {
+    /// Reads the kind from the text of a [`CredentialRefusal`]. Returns `None` for another text.
+    pub fn read(text: &str) -> Option<Self> {
+        if let Some((excess, _)) = text.split_once(": this node's policy lets ") {
+            return GrantExcess::read_all(excess)?.into_iter().next().map(Self::Limited);
+        }
+        let is_other_node = text.starts_with("block ") && text.contains(" is for the nodes ");
+        if is_other_node {
+            return Some(Self::OtherNode);
+        }
+        let beginnings = [
+            ("expired: ", Self::Expired),
+            ("not yet valid: ", Self::NotYet),
+            ("revoked: ", Self::Revoked),
+            ("this is no credential: ", Self::Unusable),
+            ("the credential has ", Self::Unusable),
+            ("the token ", Self::Unusable),
+            ("block ", Self::Unusable),
+            ("the credential is ", Self::Unusable),
+            ("widened: ", Self::Unusable),
+        ];
+        beginnings.into_iter().find(|(begin, _)| text.starts_with(begin)).map(|(_, kind)| kind)
+    }
+}
+
 impl CredentialRefusal {
     /// Returns true if the credential was revoked.
     pub fn is_revocation(&self) -> bool {
@@ -220,4 +262,76 @@ pub enum BlockError {
     /// A grant that no block can have.
     #[error(transparent)]
     Grant(#[from] GrantError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::{GrantPart, Resource};
+
+    /// The kind of each refusal. The match is exhaustive, so a new refusal gets a kind, and then a sample.
+    fn kind(refusal: &CredentialRefusal) -> CredentialRefusalKind {
+        match refusal {
+            CredentialRefusal::Expired { .. } => CredentialRefusalKind::Expired,
+            CredentialRefusal::NotYet { .. } => CredentialRefusalKind::NotYet,
+            CredentialRefusal::Revoked { .. } | CredentialRefusal::RevokedBefore { .. } => {
+                CredentialRefusalKind::Revoked
+            }
+            CredentialRefusal::Node { .. } => CredentialRefusalKind::OtherNode,
+            CredentialRefusal::Limited { excess, .. } => CredentialRefusalKind::Limited(excess.clone()),
+            CredentialRefusal::Text
+            | CredentialRefusal::TooLong(_)
+            | CredentialRefusal::NotAToken
+            | CredentialRefusal::Blocks(_)
+            | CredentialRefusal::Form
+            | CredentialRefusal::Sealed
+            | CredentialRefusal::Algorithm { .. }
+            | CredentialRefusal::FirstParty { .. }
+            | CredentialRefusal::Signer { .. }
+            | CredentialRefusal::Block { .. }
+            | CredentialRefusal::UnknownRoot(_)
+            | CredentialRefusal::Forged
+            | CredentialRefusal::Circular { .. }
+            | CredentialRefusal::NotHolder { .. }
+            | CredentialRefusal::Widened { .. }
+            | CredentialRefusal::OverDelegated { .. } => CredentialRefusalKind::Unusable,
+        }
+    }
+
+    #[test]
+    fn the_kind_of_every_refusal_is_read_from_its_text() {
+        let key = crate::key::Identity::from_seed(&[1; 32]).public();
+        let (now, id) = (UnixSecond::default(), DelegationId::of_root(&key));
+        let excess = |part| GrantExcess { part, requested: "2".to_owned(), given: "1".to_owned() };
+        let memory = excess(GrantPart::Resource(Resource::Memory));
+        let node: NodeName = "ix-1.example".parse().unwrap();
+        let nodes: Nodes = ["*.other".parse().unwrap()].into_iter().collect();
+        for refusal in [
+            CredentialRefusal::Text,
+            CredentialRefusal::TooLong(99_999),
+            CredentialRefusal::NotAToken,
+            CredentialRefusal::Blocks(9),
+            CredentialRefusal::Form,
+            CredentialRefusal::Sealed,
+            CredentialRefusal::Algorithm { block: 1 },
+            CredentialRefusal::FirstParty { block: 1 },
+            CredentialRefusal::Signer { block: 1, signer: key, holder: key },
+            CredentialRefusal::Block { block: 1, error: BlockError::Form },
+            CredentialRefusal::UnknownRoot(key),
+            CredentialRefusal::Forged,
+            CredentialRefusal::Circular { block: 1, holder: key },
+            CredentialRefusal::NotHolder { holder: key, peer: key },
+            CredentialRefusal::Widened { block: 1, excess: memory },
+            CredentialRefusal::OverDelegated { block: 1 },
+            CredentialRefusal::NotYet { block: 1, from: now, now },
+            CredentialRefusal::Expired { block: 1, until: now, now },
+            CredentialRefusal::Node { block: 1, nodes, node },
+            CredentialRefusal::Limited { root: key, excess: excess(GrantPart::Delegations) },
+            CredentialRefusal::Revoked { block: 1, id },
+            CredentialRefusal::RevokedBefore { block: 1, id, before: now },
+        ] {
+            assert_eq!(CredentialRefusalKind::read(&refusal.to_string()), Some(kind(&refusal)), "{refusal}");
+        }
+        assert_eq!(CredentialRefusalKind::read("only the node's operator may reload"), None);
+    }
 }

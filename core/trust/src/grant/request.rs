@@ -44,6 +44,54 @@ impl Display for GrantPart {
     }
 }
 
+impl GrantPart {
+    /// Returns all parts.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let first = [Self::Profile, Self::Modules, Self::Traffic, Self::Interfaces, Self::View, Self::Writes];
+        let last = [Self::Unmetered, Self::Nodes, Self::NotBefore, Self::Expires, Self::Delegations];
+        first.into_iter().chain(Resource::ALL.iter().map(|resource| Self::Resource(*resource))).chain(last)
+    }
+
+    /// Returns the option of `weir grant` that gives the part, without dashes. `weir delegate` has the same options, but for
+    /// modules without a meter, which it cannot give.
+    pub fn grant_option(self) -> &'static str {
+        match self {
+            Self::Profile => "profile",
+            Self::Modules => "module",
+            Self::Traffic => "filter",
+            Self::Interfaces => "interface",
+            Self::View => "view",
+            Self::Writes => "write",
+            Self::Unmetered => "unmetered",
+            Self::Resource(resource) => resource.definition().name,
+            Self::Nodes => "at",
+            Self::NotBefore => "from",
+            Self::Expires => "until",
+            Self::Delegations => "delegations",
+        }
+    }
+
+    /// Returns true if the request or the grant has a free text for the part: a module's name or a filter.
+    pub(super) fn has_free_text(self) -> bool {
+        matches!(self, Self::Modules | Self::Unmetered | Self::Traffic)
+    }
+
+    /// Reads the part with which the text of an excess begins, and returns the rest of the text.
+    fn read(text: &str) -> Option<(Self, &str)> {
+        let after = |part: Self| text.strip_prefix(&part.to_string())?.strip_prefix(ASKED_FOR);
+        Self::all().find_map(|part| Some((part, after(part)?)))
+    }
+}
+
+/// The words after the part in the text of an excess.
+const ASKED_FOR: &str = ": asked for ";
+/// The words before the granted value.
+const GIVEN: &str = ", given is ";
+/// The words between two excesses.
+const BETWEEN: &str = "; ";
+/// The end of a text that was cut off, as in the ledger.
+const CUT: char = '…';
+
 /// A part of a request that exceeds the grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part}: asked for {requested}, given is {given}")]
@@ -80,6 +128,39 @@ pub struct GrantRequest<'a> {
 impl GrantExcess {
     pub(super) fn new(part: GrantPart, requested: impl Display, given: impl Display) -> Self {
         Self { part, requested: requested.to_string(), given: given.to_string() }
+    }
+
+    /// Reads the texts of one or more excesses, joined by `; `. Returns `None` for another text. A text that was cut off, with
+    /// `…` at its end, is read as far as it goes.
+    ///
+    /// A module's name and a filter are texts of other parties, which can look like a further excess. So no excess is read after
+    /// a filter, and after a module only that it may not run without a meter.
+    pub fn read_all(text: &str) -> Option<Vec<Self>> {
+        let (mut all, mut rest) = (Vec::new(), Some(text));
+        while let Some(text) = rest {
+            let (part, text) = GrantPart::read(text)?;
+            let is_next = |at: &usize| {
+                let next = text.get(at + BETWEEN.len()..).and_then(GrantPart::read).map(|(next, _)| next);
+                next.is_some_and(|next| match part {
+                    GrantPart::Modules => next == GrantPart::Unmetered,
+                    _ => !part.has_free_text(),
+                })
+            };
+            // The last one after a module, whose name comes first.
+            let mut ends = text.match_indices(BETWEEN).map(|(at, _)| at).filter(is_next);
+            let end = if part == GrantPart::Modules { ends.last() } else { ends.next() };
+            let body = end.map_or(Some(text), |end| text.get(..end))?;
+            rest = end.and_then(|end| text.get(end + BETWEEN.len()..));
+            let values =
+                if part == GrantPart::Traffic { body.split_once(GIVEN) } else { body.rsplit_once(GIVEN) };
+            let (requested, given) = match values {
+                Some(values) => values,
+                None if body.ends_with(CUT) => (body, ""),
+                None => return None,
+            };
+            all.push(Self { part, requested: requested.to_owned(), given: given.to_owned() });
+        }
+        Some(all)
     }
 }
 

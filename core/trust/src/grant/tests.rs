@@ -250,3 +250,56 @@ fn a_grant_that_no_block_can_have_is_refused_with_the_reason() {
             .starts_with('2')
     );
 }
+
+#[test]
+fn the_text_of_every_excess_is_read_back() {
+    // The match is exhaustive, so a new part is added to the values, and `all` is found incomplete.
+    let values = |part: GrantPart| match part {
+        GrantPart::Profile => ("the node's own", "lenient, strict"),
+        GrantPart::Modules => ("`a, given is b`, 00ff, signed by weir-key:x", "any of these"),
+        GrantPart::Traffic => ("packets that this filter rejects, in channel `main`", "udp, given is; x"),
+        GrantPart::Interfaces => ("eth0, to send into it through output channel `up`", "eth1"),
+        GrantPart::View => ("payload=64,addresses=anonymised, in channel `main`", "payload=none"),
+        GrantPart::Writes => ("ttl, dscp", "none"),
+        GrantPart::Unmetered => ("`m`, 00ff, unsigned", "none"),
+        GrantPart::Resource(Resource::Cpu) => ("12.5%", "10%"),
+        GrantPart::Resource(_) => ("20 MiB", "16 MiB"),
+        GrantPart::Nodes => ("ix-1.example", "*.other"),
+        GrantPart::NotBefore | GrantPart::Expires => ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+        GrantPart::Delegations => ("3", "2"),
+    };
+    let excess = |part| GrantExcess::new(part, values(part).0, values(part).1);
+    let all: Vec<GrantExcess> = GrantPart::all().map(excess).collect();
+    assert_eq!(all.len(), 11 + Resource::ALL.len());
+    for one in &all {
+        assert_eq!(GrantExcess::read_all(&one.to_string()).as_ref(), Some(&vec![one.clone()]));
+    }
+    let free: Vec<GrantExcess> = all.iter().filter(|it| !it.part.has_free_text()).cloned().collect();
+    let join = |all: &[GrantExcess]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    assert_eq!(GrantExcess::read_all(&join(&free)), Some(free));
+    let module = [excess(GrantPart::Modules), excess(GrantPart::Unmetered)];
+    assert_eq!(GrantExcess::read_all(&join(&module)), Some(module.to_vec()));
+    for text in [
+        "",
+        "memory",
+        "memory: asked for 1",
+        "other: asked for 1, given is 2",
+        "x; memory: asked for 1, given is 2",
+    ] {
+        assert_eq!(GrantExcess::read_all(text), None, "{text}");
+    }
+    let cut = GrantExcess::read_all("modules: asked for `m`, 00ff, signed…").unwrap();
+    assert_eq!((cut[0].requested.as_str(), cut[0].given.as_str()), ("`m`, 00ff, signed…", ""));
+}
+
+#[test]
+fn a_module_or_filter_that_looks_like_an_excess_adds_none() {
+    for (part, requested, given) in [
+        (GrantPart::Modules, "`x, given is 1; memory: asked for 1 TiB`, 00ff, unsigned", "none"),
+        (GrantPart::Unmetered, "`x, given is 1; memory: asked for 1 TiB, given is 1`, 00ff", "none"),
+        (GrantPart::Traffic, "packets", "udp; memory: asked for 1 TiB, given is 1"),
+    ] {
+        let excess = GrantExcess::new(part, requested, given);
+        assert_eq!(GrantExcess::read_all(&excess.to_string()), Some(vec![excess]));
+    }
+}

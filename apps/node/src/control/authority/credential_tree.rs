@@ -128,7 +128,7 @@ fn tree_within<'a>(
         }
     };
     let roots = shown.into_iter().map(status).collect();
-    CredentialTree { roots, left_out }
+    CredentialTree { node: String::new(), roots, left_out }
 }
 
 impl TreeBuilder<'_> {

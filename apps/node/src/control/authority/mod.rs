@@ -22,7 +22,7 @@ pub(crate) use crate::control::delegation::delegation_chain;
 pub(crate) use permit::{
     HashAndSigners, Permitted, PermittedSession, check_by_hash, followable_session, hash_and_signers, permit,
 };
-pub use refusal::RequestRefusal;
+pub use refusal::{RefusalText, RequestRefusal};
 pub(crate) use rights::{Needed, SessionRelation, SharedRights, needed};
 pub(crate) use snapshot::snapshot_of;
 

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The delegations under which sessions run, by root. A holder gets the own credential and the delegations below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialTree {
+    /// Name of the node in credentials; empty without remote access.
+    #[serde(default)]
+    pub node: String,
     /// The roots: all trusted ones for an operator, the root of the own credential for a holder.
     pub roots: Vec<RootStatus>,
     /// Number of sessions whose credentials are not in the tree because the answer would be too long.

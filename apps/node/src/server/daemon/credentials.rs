@@ -21,6 +21,7 @@ impl Daemon {
             concerning.collect()
         });
         let roots = trust.roots().iter().map(|root| (root, trust.limit(root)));
-        Ok(credential_tree(&requester, &sessions, roots, trust.revocations()))
+        let tree = credential_tree(&requester, &sessions, roots, trust.revocations());
+        Ok(CredentialTree { node: trust.name().to_string(), ..tree })
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn list(out: &mut impl Write, address: &NodeAddressArgs, json: bool) 
 
 /// Prints the tree: a line for each delegation, and below it, indented, its ceilings and the delegations of its holder.
 fn show(out: &mut impl Write, tree: &CredentialTree) -> io::Result<()> {
-    let CredentialTree { roots, left_out } = tree;
+    let CredentialTree { node: _, roots, left_out } = tree;
     if roots.is_empty() {
         writeln!(out, "the node trusts no roots")?;
     }

@@ -1,6 +1,8 @@
 //! `weir key`, `weir grant`, `weir delegate`, `weir sign` and `weir credential`. Only some commands of the last group use
 //! a node.
 
+#[cfg(test)]
+mod advice_tests;
 pub mod args;
 mod delivery;
 mod explanation;
