@@ -4,6 +4,7 @@ use super::ceilings::{Used, used};
 use super::{Requester, SessionOwner, SessionRelation};
 use crate::control::protocol::{CredentialTree, DelegationStatus, RootStatus};
 use crate::control::spec::SessionSpec;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_admission::Name;
@@ -148,13 +149,12 @@ impl TreeBuilder<'_> {
         let revoked_from = self.revocations.find(credential.root(), chain).map(|revoked| revoked.block);
         let mut above: Option<DelegationId> = None;
         for ((index, block), dated) in chain.iter().enumerate().zip(DatedId::of_chain(chain)).skip(first) {
-            let is_known = tree.delegations.contains_key(&block.id);
-            if !is_known {
+            if let Entry::Vacant(place) = tree.delegations.entry(block.id) {
                 let is_revoked = revoked_from.is_some_and(|from| index >= from);
                 let Some(found) = self.describe(credential, index, block, dated, is_revoked) else {
                     return false;
                 };
-                tree.delegations.insert(block.id, found);
+                place.insert(found);
                 match above.and_then(|above| tree.delegations.get_mut(&above)) {
                     Some(above) => _ = above.delegates.insert(block.id),
                     None => _ = tree.top.insert(block.id),
