@@ -1,0 +1,67 @@
+//! Arguments of elements: splitting a configuration into arguments, and Click's types of arguments.
+//!
+//! An element reads its arguments in order with [`Arguments`]. Errors are collected, and [`Arguments::end`] returns all
+//! of them, so an element reads all arguments first:
+//!
+//! ```
+//! use weir_graph::arguments::{ArgumentContext, Arguments, NoNames};
+//! use weir_graph::language::Landmark;
+//! # fn main() {
+//! let context = ArgumentContext {
+//!     element: "limiter",
+//!     class: "Limiter",
+//!     landmark: &Landmark { file: "router.click".into(), line: 7 },
+//!     names: &NoNames,
+//! };
+//! let mut args = Arguments::new("200, ACTIVE false, BURTS 3", &context);
+//! let capacity: u32 = args.either("CAPACITY").within(1..=1000).or(100);
+//! let is_active = args.keyword("ACTIVE").or(true);
+//! let burst: Option<u64> = args.keyword("BURST").optional();
+//! let errors = args.end().unwrap_err();
+//! assert_eq!((capacity, is_active, burst), (200, false, None));
+//! assert_eq!(
+//!     errors.to_string(),
+//!     "router.click:7: While configuring 'limiter :: Limiter':\n  BURTS: unknown argument (did you mean BURST?)"
+//! );
+//! # }
+//! ```
+//!
+//! [`Arguments::positional`] reads the next argument without a keyword, [`Arguments::keyword`] one with this keyword, and
+//! [`Arguments::either`] both, as most elements of Click do. Each returns a [`Reading`], whose last call gives the value:
+//! `required`, `or`, or `optional`. After an error these return a placeholder, which is never used because
+//! [`Arguments::end`] fails.
+
+mod addresses;
+mod annotations;
+mod error;
+mod integers;
+mod names;
+mod number;
+mod reading;
+mod strings;
+pub mod text;
+mod times;
+mod value;
+
+pub use addresses::{EthernetAddress, Ipv4Prefix, Ipv6Prefix};
+pub use annotations::{ANNOTATION_BYTES, AnnotationField};
+pub use error::{ArgumentError, ArgumentErrors, ArgumentFault};
+pub use integers::FixedDecimal;
+pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, TcpPort, UdpPort};
+pub use number::parse_unsigned;
+pub use reading::{ArgumentContext, Arguments, Reading};
+pub use strings::{ByteString, FileName, RawArgument, WordArgument};
+pub use value::ArgumentValue;
+
+/// Splits an argument into its keyword and the text after it, if it has a keyword.
+pub fn split_keyword(argument: &str) -> Option<(&str, &str)> {
+    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '?' | '!');
+    if !argument.starts_with(is_first) {
+        return None;
+    }
+    let end = argument.find(|c| !is_inner(c))?;
+    let (keyword, rest) = argument.split_at(end);
+    let value = rest.trim_ascii_start();
+    (value.len() < rest.len() && !value.is_empty()).then_some((keyword, value))
+}

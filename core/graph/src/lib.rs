@@ -1,0 +1,14 @@
+//! Graphs of packet-processing elements, in the language of Click.
+//!
+//! - [`language`] reads configurations: declarations, connections and compound elements. It writes them flat.
+//! - [`arguments`] parses the arguments of an element's configuration, with the argument types of Click.
+//!
+//! Both are pure: files, names of hosts and the set of element classes come from the caller, as traits.
+
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod language;
+mod nearest;
+
+pub use nearest::nearest;
