@@ -2,12 +2,14 @@
 //!
 //! - [`language`] reads configurations: declarations, connections and compound elements. It writes them flat.
 //! - [`arguments`] parses the arguments of an element's configuration, with the argument types of Click.
+//! - [`engine`] connects elements, and takes packets through them.
 //!
-//! Both are pure: files, names of hosts and the set of element classes come from the caller, as traits.
+//! All are pure: files, the clock, names of hosts and the set of element classes come from the caller, as traits.
 
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod engine;
 pub mod language;
 mod nearest;
 

@@ -19,6 +19,11 @@ pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) ->
     best.map(|(_, candidate)| candidate.to_owned())
 }
 
+/// Returns the nearest candidate as the end of a message; nothing if none is similar enough.
+pub(crate) fn suggestion<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> String {
+    nearest(name, candidates).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"))
+}
+
 /// The characters of a name that are compared.
 const NAME_CHARS_MAX: usize = 64;
 

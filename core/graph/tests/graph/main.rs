@@ -1,10 +1,11 @@
-//! Tests of the language of configurations and of the arguments of elements.
+//! Tests of the language of configurations, of the arguments of elements, and of the engine.
 
 #![forbid(unsafe_code)]
 
 mod archives;
 mod argument_types;
 mod arguments;
+mod batches;
 mod compounds;
 mod connections;
 mod declarations;

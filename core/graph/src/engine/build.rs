@@ -1,0 +1,33 @@
+//! Building an element from its arguments.
+
+use super::context::Services;
+use super::ports::ElementPorts;
+use super::router::Graph;
+use crate::arguments::{ArgumentContext, Arguments};
+
+/// What an element can use while it is made.
+pub struct BuildContext<'a> {
+    /// What all elements share.
+    pub services: &'a mut Services,
+    pub(super) configuration: &'a str,
+    pub(super) context: &'a ArgumentContext<'a>,
+    pub(super) graph: &'a Graph,
+    pub(super) this: usize,
+}
+
+impl<'a> BuildContext<'a> {
+    /// Returns the element's arguments, for reading one by one.
+    pub fn arguments(&self) -> Arguments<'a, 'a> {
+        Arguments::new(self.configuration, self.context)
+    }
+
+    /// Returns the element's name.
+    pub fn name(&self) -> &'a str {
+        self.context.element
+    }
+
+    /// Returns the element's ports.
+    pub fn ports(&self) -> &'a ElementPorts {
+        &self.graph.ports[self.this]
+    }
+}

@@ -1,0 +1,228 @@
+//! What an element can use while it runs.
+
+use super::batch::Batch;
+use super::clock::Clock;
+use super::effects::System;
+use super::element::{BuiltElement, Destination, Reason};
+use super::order::Order;
+use super::packet::{Packet, PacketPool};
+use super::ports::ElementPorts;
+use super::schedule::Schedule;
+use super::signal::{SignalId, Signals, WaitsFor};
+use weir_units::Timestamp;
+
+/// A packet on its way from an output.
+pub(super) struct Emitted {
+    pub element: usize,
+    pub output: usize,
+    pub packet: Packet,
+    pub order: Order,
+}
+
+/// What all elements share: packets, time, the system.
+pub struct Services {
+    /// Discards packets, and makes new ones.
+    pub pool: PacketPool,
+    /// Tasks and timers.
+    pub schedule: Schedule,
+    /// The signals of queues.
+    pub signals: Signals,
+    /// The system.
+    pub system: Box<dyn System>,
+    pub(super) clock: Box<dyn Clock>,
+    /// The packets that elements have emitted, in order.
+    pub(super) emitted: Vec<Emitted>,
+    /// The number of requests to stop the driver.
+    pub(super) stops: u32,
+    random: u64,
+}
+
+impl Services {
+    /// Returns services with a seed for random numbers.
+    pub fn new(system: Box<dyn System>, clock: Box<dyn Clock>, seed: u64) -> Self {
+        Self {
+            pool: PacketPool::default(),
+            schedule: Schedule::default(),
+            signals: Signals::default(),
+            system,
+            clock,
+            emitted: Vec::new(),
+            stops: 0,
+            random: seed,
+        }
+    }
+
+    /// Looks at the clock.
+    pub fn now(&mut self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Asks the driver to stop, after the task or timer that runs.
+    pub fn stop(&mut self) {
+        self.stops += 1;
+    }
+
+    /// Starts the random numbers anew.
+    pub fn seed(&mut self, seed: u64) {
+        self.random = seed;
+    }
+
+    /// Returns a random number.
+    ///
+    /// - G. L. Steele, D. Lea, C. H. Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014 (SplitMix64).
+    pub fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Makes a signal active, and schedules the tasks that wait for it.
+    #[inline]
+    pub fn wake(&mut self, signal: SignalId) {
+        self.signals.wake(signal, &mut self.schedule);
+    }
+}
+
+/// What an element can use, with its place in the graph.
+pub struct Context<'a> {
+    /// What all elements share.
+    pub services: &'a mut Services,
+    /// All elements. Those that run at present are not in their place.
+    pub(super) elements: &'a mut [Option<BuiltElement>],
+    pub(super) graph: &'a super::router::Graph,
+    /// The index of the element.
+    pub(super) this: usize,
+}
+
+impl Context<'_> {
+    /// Returns the index of the element.
+    pub fn element(&self) -> usize {
+        self.this
+    }
+
+    /// Gives the packets that were emitted from this index on their orders, as parts of their packet's.
+    pub(super) fn assign_orders(&mut self, first: usize, order: Order) {
+        let emitted = &mut self.services.emitted[first..];
+        let count = emitted.len();
+        for (index, it) in emitted.iter_mut().enumerate() {
+            it.order = order.part(index, count);
+        }
+    }
+
+    /// Returns the element's ports.
+    pub fn ports(&self) -> &ElementPorts {
+        &self.graph.ports[self.this]
+    }
+
+    /// Sends a packet to an output, when the element's function has returned. An output that does not exist discards it.
+    #[inline]
+    pub fn emit(&mut self, output: usize, packet: Packet) {
+        self.services.emitted.push(Emitted { element: self.this, output, packet, order: Order::first(0) });
+    }
+
+    /// Sends a packet to an output if the element has it and it pushes, and discards it else.
+    pub fn emit_or_discard(&mut self, output: usize, packet: Packet) {
+        if self.ports().outputs_push.get(output) == Some(&true) {
+            self.emit(output, packet);
+        } else {
+            self.services.pool.discard(packet);
+        }
+    }
+
+    /// Pulls a packet from an input; `None` if there is none at present, or the input pushes.
+    pub fn pull(&mut self, input: usize) -> Option<Packet> {
+        super::pull::pull(self, input)
+    }
+
+    /// Pulls at most this number of packets, and adds them to a batch. Returns how many came.
+    pub fn pull_batch(&mut self, input: usize, most: usize, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        while batch.len() - before < most
+            && let Some(packet) = self.pull(input)
+        {
+            batch.push_next(packet);
+        }
+        batch.len() - before
+    }
+
+    /// Gives the element a task, and schedules it.
+    pub fn add_task(&mut self, is_scheduled: bool) {
+        let tickets = self.graph.tickets(self.this);
+        self.services.schedule.add_task(self.this, tickets, is_scheduled);
+    }
+
+    /// Schedules the element's task.
+    pub fn schedule(&mut self) {
+        self.services.schedule.wake(self.this);
+    }
+
+    /// Sets a timer, by a key of the element's.
+    pub fn set_timer(&mut self, at: Timestamp, key: u32) {
+        self.services.schedule.set_timer(at, self.this, key);
+    }
+
+    /// Has the element's task scheduled whenever packets may be at a pull input, and returns the signals.
+    pub fn wait_for_packets(&mut self, input: usize) -> WaitsFor {
+        let waits_for = super::search::nonempty_upstream(self, input);
+        self.services.signals.wait(self.this, &waits_for);
+        waits_for
+    }
+
+    /// Has the element's task scheduled whenever there is room behind a push output, and returns the signals.
+    pub fn wait_for_room(&mut self, output: usize) -> WaitsFor {
+        let waits_for = super::search::nonfull_downstream(self, output);
+        self.services.signals.wait(self.this, &waits_for);
+        waits_for
+    }
+
+    /// Returns true if a task that waits for these may find work.
+    pub fn is_active(&self, waits_for: &WaitsFor) -> bool {
+        self.services.signals.is_active(waits_for)
+    }
+
+    /// Returns the index of an element by its name, as it is called from this element: in its own compound element first.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.graph.find(self.this, name)
+    }
+
+    /// Reads a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with an argument behind a space.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if there is no such handler.
+    pub fn read_handler(&mut self, call: &str) -> Result<String, Reason> {
+        super::handler::read(self, call)
+    }
+
+    /// Writes a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with the value behind a space.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if there is no such handler, or it does not take the value.
+    pub fn write_handler(&mut self, call: &str) -> Result<String, Reason> {
+        super::handler::write(self, call)
+    }
+
+    /// Runs a function of another element, with a context of that element. Returns `None` if it runs already.
+    pub(super) fn with_element<T>(
+        &mut self,
+        index: usize,
+        run: impl FnOnce(&mut BuiltElement, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let mut element = self.elements[index].take()?;
+        let mut cx =
+            Context { services: self.services, elements: self.elements, graph: self.graph, this: index };
+        let result = run(&mut element, &mut cx);
+        self.elements[index] = Some(element);
+        Some(result)
+    }
+
+    pub(super) fn take_destination(&mut self, destination: Destination, packet: Packet) {
+        match destination.port() {
+            Some(port) => self.emit_or_discard(port, packet),
+            None => self.services.pool.discard(packet),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a graph needs from a system, as traits: so elements are pure, and tests need no system.
+
+use super::packet::SourceBytes;
+use std::ops::Range;
+use std::rc::Rc;
+use weir_units::Timestamp;
+
+/// A packet of a capture.
+pub struct CapturedPacket {
+    /// The bytes of which the packet's are a part.
+    pub source: Rc<dyn SourceBytes>,
+    /// The captured bytes.
+    pub range: Range<usize>,
+    /// The length on the wire.
+    pub wire_length: u32,
+    /// The time stamp.
+    pub time: Timestamp,
+}
+
+/// A capture that is read.
+pub trait CaptureReader {
+    /// Returns the link type, as in a pcap file: 1 for Ethernet.
+    fn link_type(&self) -> u32;
+
+    /// Returns the next packet; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason for a capture that cannot be read further.
+    fn next(&mut self) -> Result<Option<CapturedPacket>, String>;
+}
+
+/// A capture that is written.
+pub trait CaptureWriter {
+    /// Adds a packet.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if it cannot be written.
+    fn write(&mut self, time: Timestamp, bytes: &[u8], wire_length: u32) -> Result<(), String>;
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if it cannot be written.
+    fn finish(&mut self) -> Result<(), String>;
+}
+
+/// A terminal or a file for texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextOutput {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Error,
+}
+
+/// The system of a graph.
+pub trait System {
+    /// Opens a capture for reading.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason.
+    fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String>;
+
+    /// Creates a capture, with a link type and the most bytes of a packet.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason.
+    fn create_capture(
+        &mut self,
+        name: &str,
+        link_type: u32,
+        snap: u32,
+    ) -> Result<Box<dyn CaptureWriter>, String>;
+
+    /// Reads a file as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason.
+    fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String>;
+
+    /// Writes a text.
+    fn write_text(&mut self, output: TextOutput, text: &str);
+}
+
+/// A system with nothing but a memory of the texts: for tests.
+#[derive(Debug, Default)]
+pub struct NoSystem {
+    /// The texts on both outputs.
+    pub text: String,
+}
+
+impl System for NoSystem {
+    fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
+        Err(format!("{name}: there are no files here"))
+    }
+
+    fn create_capture(&mut self, name: &str, _: u32, _: u32) -> Result<Box<dyn CaptureWriter>, String> {
+        Err(format!("{name}: there are no files here"))
+    }
+
+    fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        Err(format!("{name}: there are no files here"))
+    }
+
+    fn write_text(&mut self, _: TextOutput, text: &str) {
+        self.text.push_str(text);
+    }
+}

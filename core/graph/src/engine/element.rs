@@ -1,0 +1,295 @@
+//! Elements: what an element of a graph implements.
+//!
+//! There are two forms. A [`RoutingElement`] decides for each packet to which output it goes; most elements are of this
+//! form, and batches go through them in one loop. An [`EmittingElement`] may keep packets, or emit several for one. Its
+//! emitted packets go on when its function has returned, in the order in which it emitted them; so an element is never
+//! entered again while it runs.
+
+use super::batch::Batch;
+use super::context::{Context, Services};
+use super::packet::Packet;
+use std::any::Any;
+
+/// The output to which a packet goes, or that it is discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination(u16);
+
+impl Destination {
+    /// The packet is discarded.
+    pub const DISCARD: Destination = Destination(u16::MAX);
+
+    /// The first output.
+    pub const FIRST: Destination = Destination(0);
+
+    /// Returns an output as a destination: discards for an output beyond the most that a graph can have.
+    #[inline]
+    pub fn output(port: usize) -> Self {
+        Self(u16::try_from(port).unwrap_or(u16::MAX))
+    }
+
+    /// Returns the number of the output; `None` for a packet that is discarded.
+    #[inline]
+    pub fn port(self) -> Option<usize> {
+        (self != Self::DISCARD).then_some(usize::from(self.0))
+    }
+}
+
+/// The result of a task's run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskRun {
+    /// The number of packets, or of other pieces of work. 0 shows that the task had nothing to do.
+    pub work: usize,
+    /// The task is to run again. If not, a signal, a timer or a handler schedules it.
+    pub again: bool,
+}
+
+/// A wrong value or a missing resource: what it is, and what to do.
+pub type Reason = String;
+
+/// Functions that every element has. Most keep the defaults.
+pub trait Element: Any {
+    /// Prepares the element, when all elements of the graph are configured and connected.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason, and so does the start of the graph.
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// Runs the element's task for at most this number of packets.
+    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+        let _ = (most, cx);
+        TaskRun { work: 0, again: false }
+    }
+
+    /// Handles the expiry of a timer, by the key that the element gave it.
+    fn timer_expired(&mut self, key: u32, cx: &mut Context<'_>) {
+        let _ = (key, cx);
+    }
+
+    /// Takes over the state of an element of the same name and class from an earlier configuration.
+    fn take_state(&mut self, earlier: &mut dyn Any) {
+        let _ = earlier;
+    }
+
+    /// Returns the signal of an element that others can pull from: active while packets may be there.
+    fn nonempty_signal(&self) -> Option<super::signal::SignalId> {
+        None
+    }
+
+    /// Returns the signal of an element that others can push to: active while there is room.
+    fn nonfull_signal(&self) -> Option<super::signal::SignalId> {
+        None
+    }
+
+    /// Returns the number of packets for which there is room, in an element that stores packets.
+    fn room(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the element's handlers.
+    fn handlers(&self) -> &'static [HandlerDefinition] {
+        &[]
+    }
+
+    /// Returns the value of a read handler, by its name; `None` for a name that is none. `argument` is what follows the
+    /// name in a call, empty in most.
+    fn read_handler(
+        &mut self,
+        name: &str,
+        argument: &str,
+        cx: &mut Context<'_>,
+    ) -> Option<Result<String, Reason>> {
+        let _ = (name, argument, cx);
+        None
+    }
+
+    /// Calls a write handler, by its name; `None` for a name that is none.
+    fn write_handler(
+        &mut self,
+        name: &str,
+        value: &str,
+        cx: &mut Context<'_>,
+    ) -> Option<Result<String, Reason>> {
+        let _ = (name, value, cx);
+        None
+    }
+
+    /// Ends the element's work, such as by completing a file, when the driver has stopped.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason for which a result is not complete.
+    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
+        let _ = services;
+        Ok(())
+    }
+}
+
+/// A handler of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandlerDefinition {
+    /// The name.
+    pub name: &'static str,
+    /// It can be read.
+    pub reads: bool,
+    /// It can be written.
+    pub writes: bool,
+    /// The value, in words.
+    pub description: &'static str,
+}
+
+/// Makes the handlers of an element: the table, and the two functions that call them. Each line has the name, then
+/// `read` or `write` or both with a closure, then a description.
+///
+/// A reading closure gets the element, the argument and the context, and returns a text. A writing closure gets the
+/// element, the value and the context, and returns a text, mostly an empty one, or a reason.
+#[macro_export]
+macro_rules! handlers {
+    ($($name:literal: $description:literal $(, read $read:expr)? $(, write $write:expr)?;)*) => {
+        fn handlers(&self) -> &'static [$crate::engine::HandlerDefinition] {
+            &[$($crate::engine::HandlerDefinition {
+                name: $name,
+                reads: $crate::is_given!($($read)?),
+                writes: $crate::is_given!($($write)?),
+                description: $description,
+            }),*]
+        }
+
+        #[allow(unused_variables, clippy::redundant_closure_call)]
+        fn read_handler(
+            &mut self,
+            name: &str,
+            argument: &str,
+            cx: &mut $crate::engine::Context<'_>,
+        ) -> Option<Result<String, $crate::engine::Reason>> {
+            match name {
+                $($($name => {
+                    let call: fn(&mut Self, &str, &mut $crate::engine::Context<'_>) -> Result<String, $crate::engine::Reason> = $read;
+                    Some(call(self, argument, cx))
+                })?)*
+                _ => None,
+            }
+        }
+
+        #[allow(unused_variables, clippy::redundant_closure_call)]
+        fn write_handler(
+            &mut self,
+            name: &str,
+            value: &str,
+            cx: &mut $crate::engine::Context<'_>,
+        ) -> Option<Result<String, $crate::engine::Reason>> {
+            match name {
+                $($($name => {
+                    let call: fn(&mut Self, &str, &mut $crate::engine::Context<'_>) -> Result<String, $crate::engine::Reason> = $write;
+                    Some(call(self, value, cx))
+                })?)*
+                _ => None,
+            }
+        }
+    };
+}
+
+/// `true` for an expression, `false` for none.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! is_given {
+    () => {
+        false
+    };
+    ($given:expr) => {
+        true
+    };
+}
+
+/// An element that decides for each packet to which output it goes, and keeps none.
+pub trait RoutingElement: Element {
+    /// Handles a packet that came to an input, and returns where it goes.
+    fn route(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination;
+}
+
+/// A [`RoutingElement`] as an object, with the loop over a batch inside: one indirect call for each batch.
+pub trait RouteBatch: Element {
+    /// Handles packets that came to an input, and writes where each of them goes.
+    fn route_batch(
+        &mut self,
+        input: usize,
+        packets: &mut [Packet],
+        destinations: &mut Vec<Destination>,
+        services: &mut Services,
+    );
+
+    /// Handles one packet, and returns where it goes.
+    fn route_one(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination;
+}
+
+impl<T: RoutingElement> RouteBatch for T {
+    fn route_batch(
+        &mut self,
+        input: usize,
+        packets: &mut [Packet],
+        destinations: &mut Vec<Destination>,
+        services: &mut Services,
+    ) {
+        destinations.clear();
+        destinations.extend(packets.iter_mut().map(|packet| self.route(input, packet, services)));
+    }
+
+    fn route_one(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+        self.route(input, packet, services)
+    }
+}
+
+/// An element that may keep packets, emit several for one, or give packets to those that pull.
+pub trait EmittingElement: Element {
+    /// Handles a packet that came to a push input. It emits packets by [`Context::emit`].
+    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+        let _ = input;
+        cx.services.pool.discard(packet);
+    }
+
+    /// Handles a batch at a push input, packet by packet.
+    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+        for (packet, order) in batch.drain() {
+            let first = cx.services.emitted.len();
+            self.push(input, packet, cx);
+            cx.assign_orders(first, order);
+        }
+    }
+
+    /// Returns the next packet at a pull output; `None` if there is none at present.
+    fn pull(&mut self, output: usize, cx: &mut Context<'_>) -> Option<Packet> {
+        let _ = (output, cx);
+        None
+    }
+}
+
+/// A configured element.
+pub enum BuiltElement {
+    /// It routes packets.
+    Routing(Box<dyn RouteBatch>),
+    /// It emits packets.
+    Emitting(Box<dyn EmittingElement>),
+}
+
+impl BuiltElement {
+    /// Returns a routing element.
+    pub fn routing(element: impl RoutingElement) -> Self {
+        Self::Routing(Box::new(element))
+    }
+
+    /// Returns an emitting element.
+    pub fn emitting(element: impl EmittingElement) -> Self {
+        Self::Emitting(Box::new(element))
+    }
+
+    /// Returns the functions that every element has.
+    pub fn element(&mut self) -> &mut dyn Element {
+        match self {
+            Self::Routing(element) => &mut **element,
+            Self::Emitting(element) => &mut **element,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The engine: it connects elements, and takes packets through them.
+//!
+//! A [`Router`] is a graph with its elements. Its driver runs the tasks of elements, which emit packets, or pull them
+//! from others. Packets go through the graph in batches: 64 of them through one element, then through the next. The
+//! results are those of packets that go one by one; [`plan`] states where that could be seen, and those places get
+//! their packets one by one.
+//!
+//! - E. Kohler, R. Morris, B. Chen, J. Jannotti, M. F. Kaashoek: "The Click Modular Router", ACM Transactions on Computer
+//!   Systems 18(3), 2000.
+
+mod annotations;
+mod batch;
+mod build;
+mod class;
+mod clock;
+mod context;
+mod driver;
+mod effects;
+mod element;
+mod handler;
+mod order;
+mod packet;
+mod plan;
+mod ports;
+mod pull;
+mod router;
+mod schedule;
+mod search;
+mod signal;
+
+pub use annotations::*;
+pub use batch::Batch;
+pub use build::BuildContext;
+pub use class::{
+    ClassCodeError, CostClass, Effects, ElementClass, OrderDependence, OutputCount, PortCounts, Processing,
+};
+pub use clock::{Clock, SimulatedClock};
+pub use context::{Context, Services};
+pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoSystem, System, TextOutput};
+pub use element::{
+    BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
+    RoutingElement, TaskRun,
+};
+pub use packet::{HEADROOM, PACKET_BYTES_MAX, Packet, PacketPool, PacketType, SourceBytes};
+pub use plan::{OneByOne, Plan};
+pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};
+pub use router::{ElementClasses, Graph, GraphError, Router, RunOptions};
+pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};
+pub use signal::{SignalId, Signals, WaitsFor};

@@ -1,0 +1,508 @@
+//! A packet in a graph.
+//!
+//! A packet owns its state and refers to its bytes. The bytes are those of a source, such as a capture file, or of a
+//! buffer that clones can share. A write to bytes that others can see copies them first, once, into a buffer of the
+//! packet with room before and behind them. So most packets are never copied.
+
+use super::annotations::{ANNOTATION_BYTES, Annotation};
+use std::ops::Range;
+use std::rc::Rc;
+use weir_units::Timestamp;
+
+/// The room before the bytes in a new buffer. It suffices for the headers that elements put before a packet, and keeps
+/// the bytes behind an Ethernet header aligned to four.
+pub const HEADROOM: usize = 66;
+
+/// The bytes of a buffer for a packet of ordinary length: an Ethernet frame with its headroom.
+const BUFFER_BYTES: usize = 2048;
+
+/// The position of a header that is not known.
+const NOT_SET: u32 = u32::MAX;
+
+/// Bytes of a source, such as a block of a capture file, which several packets share.
+pub trait SourceBytes {
+    /// Returns the bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+impl SourceBytes for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// The receiver of a packet, as its source knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketType {
+    /// To this host.
+    #[default]
+    Host,
+    /// To all.
+    Broadcast,
+    /// To a group.
+    Multicast,
+    /// To another host.
+    OtherHost,
+    /// From this host.
+    Outgoing,
+}
+
+#[derive(Default)]
+enum Storage {
+    #[default]
+    None,
+    /// A buffer, which clones of the packet can share.
+    Buffer(Rc<[u8]>),
+    Source(Rc<dyn SourceBytes>),
+}
+
+impl Storage {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Storage::None => &[],
+            Storage::Buffer(buffer) => buffer,
+            Storage::Source(source) => source.bytes(),
+        }
+    }
+}
+
+/// Everything about a packet but its bytes. Positions count from the start of the storage.
+struct State {
+    storage: Storage,
+    /// The part of the storage that is the packet's, with the room before and behind its bytes.
+    room: Range<u32>,
+    start: u32,
+    end: u32,
+    link_header: u32,
+    network_header: u32,
+    transport_header: u32,
+    time: Timestamp,
+    annotations: [u8; ANNOTATION_BYTES],
+    /// The number that the graph gave the device from which the packet came.
+    device: u16,
+    packet_type: PacketType,
+}
+
+/// A packet. It moves from element to element.
+pub struct Packet(Box<State>);
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packet")
+            .field("time", &self.0.time)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Converts a length or position to the 32 bits in which a packet keeps it.
+///
+/// # Panics
+///
+/// Panics if it does not fit: no buffer is longer than [`PACKET_BYTES_MAX`], and sources split longer storage.
+fn narrow(position: usize) -> u32 {
+    u32::try_from(position).expect("storage of less than 4 GiB")
+}
+
+/// The most bytes of a packet.
+pub const PACKET_BYTES_MAX: usize = 1 << 20;
+
+impl Packet {
+    /// Returns the bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        let state = &*self.0;
+        &state.storage.bytes()[state.start as usize..state.end as usize]
+    }
+
+    /// Returns the number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.0.end - self.0.start) as usize
+    }
+
+    /// Returns true for a packet without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.end == self.0.start
+    }
+
+    /// Returns the bytes for writing. Copies them first if others can see them.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if !self.is_unique() {
+            self.copy_with_room(HEADROOM, 0);
+        }
+        let state = &mut *self.0;
+        let range = state.start as usize..state.end as usize;
+        match &mut state.storage {
+            Storage::Buffer(buffer) => &mut Rc::get_mut(buffer).expect("a copy of its own")[range],
+            _ => &mut [],
+        }
+    }
+
+    fn is_unique(&mut self) -> bool {
+        match &mut self.0.storage {
+            Storage::Buffer(buffer) => Rc::get_mut(buffer).is_some(),
+            Storage::None | Storage::Source(_) => false,
+        }
+    }
+
+    /// Copies the bytes to a buffer with at least this room before and behind them.
+    fn copy_with_room(&mut self, before: usize, behind: usize) {
+        let length = self.len();
+        let mut buffer: Rc<[u8]> = vec![0; (before + length + behind).max(BUFFER_BYTES)].into();
+        let place = Rc::get_mut(&mut buffer).expect("a new buffer");
+        place[before..before + length].copy_from_slice(self.bytes());
+        let state = &mut *self.0;
+        let (old, new) = (state.start, narrow(before));
+        // A header can lie before the bytes, if they were stripped. One that has no place in the new buffer is unknown.
+        let moved = |position: u32| match position {
+            NOT_SET => NOT_SET,
+            _ => (position + new).checked_sub(old).unwrap_or(NOT_SET),
+        };
+        state.link_header = moved(state.link_header);
+        state.network_header = moved(state.network_header);
+        state.transport_header = moved(state.transport_header);
+        state.room = 0..narrow(buffer.len());
+        state.start = new;
+        state.end = new + narrow(length);
+        state.storage = Storage::Buffer(buffer);
+    }
+
+    /// Returns the room before the bytes.
+    pub fn headroom(&self) -> usize {
+        (self.0.start - self.0.room.start) as usize
+    }
+
+    /// Returns the room behind the bytes.
+    pub fn tailroom(&self) -> usize {
+        (self.0.room.end - self.0.end) as usize
+    }
+
+    /// Removes bytes from the start: all of them if there are fewer.
+    #[inline]
+    pub fn strip(&mut self, count: usize) {
+        self.0.start += narrow(count.min(self.len()));
+    }
+
+    /// Removes bytes from the end: all of them if there are fewer.
+    #[inline]
+    pub fn truncate_by(&mut self, count: usize) {
+        self.0.end -= narrow(count.min(self.len()));
+    }
+
+    /// Adds bytes before the start. They have the values from before they were stripped, where they were, else any.
+    /// They are not for writing: [`Packet::prepend`] is.
+    pub fn unstrip(&mut self, count: usize) {
+        if self.headroom() < count {
+            let stripped = self.headroom();
+            // What was stripped has to stay readable.
+            self.0.start -= narrow(stripped);
+            self.copy_with_room(HEADROOM + count, 0);
+            self.0.start += narrow(stripped);
+        }
+        self.0.start -= narrow(count);
+    }
+
+    /// Adds bytes before the start, and returns all bytes for writing.
+    #[inline]
+    pub fn prepend(&mut self, count: usize) -> &mut [u8] {
+        if self.headroom() < count || !self.is_unique() {
+            self.copy_with_room(HEADROOM.max(count), 0);
+        }
+        self.0.start -= narrow(count);
+        self.bytes_mut()
+    }
+
+    /// Adds bytes behind the end, and returns all bytes for writing. The new bytes have any values.
+    pub fn append(&mut self, count: usize) -> &mut [u8] {
+        if self.tailroom() < count || !self.is_unique() {
+            self.copy_with_room(self.headroom().max(HEADROOM), count);
+        }
+        self.0.end += narrow(count);
+        self.bytes_mut()
+    }
+
+    /// Moves the bytes so that they begin at this remainder of the position by the modulus. Copies them.
+    pub fn align(&mut self, modulus: usize, remainder: usize) {
+        let before = HEADROOM.next_multiple_of(modulus) + remainder;
+        self.copy_with_room(before, 0);
+    }
+
+    /// Returns the position of the bytes' start in their storage. Storage is aligned to eight.
+    pub fn position(&self) -> usize {
+        self.0.start as usize
+    }
+
+    /// Returns a second packet with the same bytes, which neither copies until one of them writes.
+    pub fn duplicate(&self) -> Packet {
+        let state = &*self.0;
+        let storage = match &state.storage {
+            Storage::None => Storage::None,
+            Storage::Buffer(buffer) => Storage::Buffer(Rc::clone(buffer)),
+            Storage::Source(source) => Storage::Source(Rc::clone(source)),
+        };
+        Packet(Box::new(State { storage, room: state.room.clone(), ..*state }))
+    }
+
+    fn offset(&self, header: u32) -> Option<usize> {
+        (header != NOT_SET).then(|| header.saturating_sub(self.0.start) as usize)
+    }
+
+    fn from_header(&self, header: u32) -> Option<&[u8]> {
+        let state = &*self.0;
+        (header != NOT_SET && header <= state.end)
+            .then(|| &state.storage.bytes()[header as usize..state.end as usize])
+    }
+
+    /// Returns the bytes from the network header on; `None` if no element has found it.
+    #[inline]
+    pub fn network_bytes(&self) -> Option<&[u8]> {
+        self.from_header(self.0.network_header)
+    }
+
+    /// Returns the bytes from the transport header on; `None` if no element has found it.
+    #[inline]
+    pub fn transport_bytes(&self) -> Option<&[u8]> {
+        self.from_header(self.0.transport_header)
+    }
+
+    /// Returns the bytes from the link header on; `None` if no element has found it.
+    pub fn link_bytes(&self) -> Option<&[u8]> {
+        self.from_header(self.0.link_header)
+    }
+
+    /// Returns the offset of the network header from the start of the bytes: 0 if it was stripped.
+    pub fn network_offset(&self) -> Option<usize> {
+        self.offset(self.0.network_header)
+    }
+
+    /// Returns the offset of the transport header from the start of the bytes: 0 if it was stripped.
+    pub fn transport_offset(&self) -> Option<usize> {
+        self.offset(self.0.transport_header)
+    }
+
+    /// Sets the network header, at an offset from the start of the bytes, and the transport header behind it.
+    #[inline]
+    pub fn set_network_header(&mut self, offset: usize, header_bytes: usize) {
+        self.0.network_header = self.0.start + narrow(offset.min(self.len()));
+        self.0.transport_header = self.0.start + narrow((offset + header_bytes).min(self.len()));
+    }
+
+    /// Sets the link header, at an offset from the start of the bytes.
+    pub fn set_link_header(&mut self, offset: usize) {
+        self.0.link_header = self.0.start + narrow(offset.min(self.len()));
+    }
+
+    /// Forgets the network and the transport header.
+    pub fn clear_network_header(&mut self) {
+        self.0.network_header = NOT_SET;
+        self.0.transport_header = NOT_SET;
+    }
+
+    /// Returns the time stamp.
+    pub fn time(&self) -> Timestamp {
+        self.0.time
+    }
+
+    /// Sets the time stamp.
+    pub fn set_time(&mut self, time: Timestamp) {
+        self.0.time = time;
+    }
+
+    /// Returns the packet type.
+    pub fn packet_type(&self) -> PacketType {
+        self.0.packet_type
+    }
+
+    /// Sets the packet type.
+    pub fn set_packet_type(&mut self, packet_type: PacketType) {
+        self.0.packet_type = packet_type;
+    }
+
+    /// Returns the number of the device from which the packet came; 0 for none.
+    pub fn device(&self) -> u16 {
+        self.0.device
+    }
+
+    /// Sets the number of the device from which the packet came.
+    pub fn set_device(&mut self, device: u16) {
+        self.0.device = device;
+    }
+
+    /// Returns the bytes of an annotation.
+    #[inline]
+    pub fn annotation(&self, annotation: Annotation) -> &[u8] {
+        &self.0.annotations[usize::from(annotation.offset)..][..usize::from(annotation.size)]
+    }
+
+    /// Returns the bytes of an annotation for writing.
+    #[inline]
+    pub fn annotation_mut(&mut self, annotation: Annotation) -> &mut [u8] {
+        &mut self.0.annotations[usize::from(annotation.offset)..][..usize::from(annotation.size)]
+    }
+
+    /// Returns all annotations.
+    pub fn annotations(&self) -> &[u8; ANNOTATION_BYTES] {
+        &self.0.annotations
+    }
+
+    /// Returns all annotations for writing.
+    pub fn annotations_mut(&mut self) -> &mut [u8; ANNOTATION_BYTES] {
+        &mut self.0.annotations
+    }
+}
+
+/// Packets that were discarded, for reuse: a state, with its buffer if no clone shares it.
+#[derive(Default)]
+pub struct PacketPool {
+    free: Vec<Box<State>>,
+}
+
+/// The most discarded packets that are kept for reuse.
+const FREE_MAX: usize = 1024;
+
+impl PacketPool {
+    fn state(&mut self) -> Box<State> {
+        let mut state = self.free.pop().unwrap_or_else(|| {
+            Box::new(State {
+                storage: Storage::None,
+                room: 0..0,
+                start: 0,
+                end: 0,
+                link_header: NOT_SET,
+                network_header: NOT_SET,
+                transport_header: NOT_SET,
+                time: Timestamp(0),
+                annotations: [0; ANNOTATION_BYTES],
+                device: 0,
+                packet_type: PacketType::Host,
+            })
+        });
+        state.link_header = NOT_SET;
+        state.network_header = NOT_SET;
+        state.transport_header = NOT_SET;
+        state.time = Timestamp(0);
+        state.annotations = [0; ANNOTATION_BYTES];
+        state.device = 0;
+        state.packet_type = PacketType::Host;
+        state
+    }
+
+    /// Returns a packet whose bytes are a range of a source's.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the range is not within the first 4 GiB of the source.
+    #[inline]
+    pub fn of_source(&mut self, source: Rc<dyn SourceBytes>, range: Range<usize>) -> Packet {
+        let mut state = self.state();
+        state.room = narrow(range.start)..narrow(range.end);
+        state.start = state.room.start;
+        state.end = state.room.end;
+        state.storage = Storage::Source(source);
+        Packet(state)
+    }
+
+    /// Returns a packet with a copy of these bytes, behind [`HEADROOM`].
+    pub fn of_bytes(&mut self, bytes: &[u8]) -> Packet {
+        let mut packet = self.of_length(bytes.len(), HEADROOM);
+        packet.bytes_mut().copy_from_slice(bytes);
+        packet
+    }
+
+    /// Returns a packet of this length behind this headroom, whose bytes have any values.
+    pub fn of_length(&mut self, length: usize, headroom: usize) -> Packet {
+        let mut state = self.state();
+        let needed = headroom + length;
+        let kept = match std::mem::take(&mut state.storage) {
+            Storage::Buffer(mut buffer) => {
+                (buffer.len() >= needed && Rc::get_mut(&mut buffer).is_some()).then_some(buffer)
+            }
+            _ => None,
+        };
+        let buffer = kept.unwrap_or_else(|| vec![0; needed.max(BUFFER_BYTES)].into());
+        state.room = 0..narrow(buffer.len());
+        state.start = narrow(headroom);
+        state.end = narrow(needed);
+        state.storage = Storage::Buffer(buffer);
+        Packet(state)
+    }
+
+    /// Discards a packet.
+    #[inline]
+    pub fn discard(&mut self, packet: Packet) {
+        if self.free.len() < FREE_MAX {
+            let mut state = packet.0;
+            match &state.storage {
+                // A long buffer is not worth keeping.
+                Storage::Buffer(buffer) if buffer.len() == BUFFER_BYTES => {}
+                _ => state.storage = Storage::None,
+            }
+            self.free.push(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::annotations::PAINT;
+    use super::*;
+
+    #[test]
+    fn a_write_copies_what_others_see() {
+        let mut pool = PacketPool::default();
+        let source: Rc<dyn SourceBytes> = Rc::new(vec![1, 2, 3, 4, 5, 6]);
+        let mut packet = pool.of_source(Rc::clone(&source), 1..5);
+        packet.strip(1);
+        assert_eq!(packet.bytes(), [3, 4, 5]);
+        let other = packet.duplicate();
+        packet.bytes_mut()[0] = 9;
+        assert_eq!(
+            (packet.bytes(), other.bytes(), source.bytes()),
+            (&[9, 4, 5][..], &[3, 4, 5][..], &[1, 2, 3, 4, 5, 6][..])
+        );
+        // A buffer is written in place if it has one reader.
+        let before = packet.bytes().as_ptr();
+        packet.bytes_mut()[1] = 8;
+        assert_eq!(packet.bytes().as_ptr(), before);
+        let clone = packet.duplicate();
+        packet.bytes_mut()[2] = 7;
+        assert_eq!((packet.bytes(), clone.bytes()), (&[9, 8, 7][..], &[9, 8, 5][..]));
+    }
+
+    #[test]
+    fn a_source_shows_no_bytes_before_or_behind_its_packet() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6]), 2..4);
+        assert_eq!((packet.headroom(), packet.tailroom()), (0, 0));
+        packet.unstrip(2);
+        assert_eq!(packet.bytes(), [0, 0, 3, 4]);
+        assert_eq!(packet.append(1)[..4], [0, 0, 3, 4]);
+    }
+
+    #[test]
+    fn stripped_bytes_come_back() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4]), 0..4);
+        packet.set_network_header(1, 2);
+        packet.strip(3);
+        packet.unstrip(5);
+        assert_eq!(packet.bytes(), [0, 0, 1, 2, 3, 4]);
+        assert_eq!((packet.network_offset(), packet.transport_offset()), (Some(3), Some(5)));
+        assert_eq!(packet.network_bytes(), Some(&[2, 3, 4][..]));
+    }
+
+    #[test]
+    fn a_reused_packet_has_nothing_of_the_earlier_one() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_bytes(&[1, 2]);
+        packet.annotation_mut(PAINT)[0] = 3;
+        packet.set_time(Timestamp(5));
+        packet.set_network_header(0, 1);
+        pool.discard(packet);
+        let packet = pool.of_bytes(&[7]);
+        assert_eq!((packet.bytes(), packet.annotations()), (&[7][..], &[0; ANNOTATION_BYTES]));
+        assert_eq!((packet.time(), packet.network_bytes()), (Timestamp(0), None));
+    }
+}

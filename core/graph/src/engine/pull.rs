@@ -1,0 +1,61 @@
+//! Pulling: from an input upstream, through elements that route packets, to an element that has packets.
+
+use super::context::Context;
+use super::element::{BuiltElement, Destination};
+use super::packet::Packet;
+use super::ports::{ElementPorts, PortReference};
+
+/// The way upstream from a pull input.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PullWay {
+    /// The elements that packets pass, in the order in which they pass them, with the input and the output of each.
+    pub passed: Vec<(usize, usize, usize)>,
+    /// The output of the element that has the packets; `None` for an input that pushes.
+    pub from: Option<PortReference>,
+}
+
+/// Returns the way upstream from a pull input. `is_routing` states the form of each element.
+pub(super) fn way(ports: &[ElementPorts], is_routing: &[bool], element: usize, input: usize) -> PullWay {
+    let mut way = PullWay::default();
+    let mut at = PortReference { element, port: input };
+    while ports[at.element].inputs_pull.get(at.port) == Some(&true) {
+        let Some(source) = ports[at.element].sources[at.port].first().copied() else { break };
+        // In a cycle of routing elements there are no packets.
+        if !is_routing[source.element] || way.passed.len() > ports.len() {
+            way.from = Some(source);
+            break;
+        }
+        let input = if ports[source.element].inputs_pull.len() > source.port { source.port } else { 0 };
+        way.passed.push((source.element, input, source.port));
+        at = PortReference { element: source.element, port: input };
+    }
+    way.passed.reverse();
+    way
+}
+
+/// Pulls a packet from an input.
+pub(super) fn pull(cx: &mut Context<'_>, input: usize) -> Option<Packet> {
+    let graph = cx.graph;
+    let way = graph.pull_ways[cx.this].get(input)?;
+    let from = way.from?;
+    let mut packet = cx
+        .with_element(from.element, |element, cx| match element {
+            BuiltElement::Emitting(element) => element.pull(from.port, cx),
+            BuiltElement::Routing(_) => None,
+        })
+        .flatten()?;
+    for (element, input, output) in &way.passed {
+        let destination = match cx.elements[*element].as_mut() {
+            Some(BuiltElement::Routing(element)) => element.route_one(*input, &mut packet, cx.services),
+            _ => Destination::DISCARD,
+        };
+        if destination.port() != Some(*output) {
+            // It leaves the way: to an output that pushes, or to none.
+            let this = std::mem::replace(&mut cx.this, *element);
+            cx.take_destination(destination, packet);
+            cx.this = this;
+            return None;
+        }
+    }
+    Some(packet)
+}

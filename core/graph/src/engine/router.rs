@@ -1,0 +1,320 @@
+//! A running graph.
+
+use super::batch::Batch;
+use super::build::BuildContext;
+use super::class::ElementClass;
+use super::clock::Clock;
+use super::context::{Context, Services};
+use super::driver::Driver;
+use super::effects::System;
+use super::element::BuiltElement;
+use super::plan::Plan;
+use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
+use super::pull::{PullWay, way};
+use super::schedule::TICKETS_DEFAULT;
+use crate::arguments::{ArgumentContext, ArgumentNames};
+use crate::language::{ElementDeclaration, FlatConfiguration, Landmark};
+use crate::nearest::suggestion;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An error of a graph, at the place at which the configuration has to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphError {
+    /// The place of the element's declaration, or of the connection.
+    pub landmark: Landmark,
+    /// The error, without the place.
+    pub text: String,
+}
+
+impl std::fmt::Display for GraphError {
+    /// Writes `FILE:LINE: ERROR`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.landmark, self.text)
+    }
+}
+
+/// The element classes that a graph can use.
+pub trait ElementClasses {
+    /// Returns the class of this name.
+    fn find(&self, name: &str) -> Option<&'static ElementClass>;
+
+    /// Returns the names of all classes, for suggestions.
+    fn names(&self) -> Vec<&'static str>;
+}
+
+/// What is known about a graph before its first packet.
+pub struct Graph {
+    /// The elements, as declared.
+    pub declared: Vec<ElementDeclaration>,
+    /// The class of each element.
+    pub classes: Vec<&'static ElementClass>,
+    /// The ports of each element.
+    pub ports: Vec<ElementPorts>,
+    pub(super) pull_ways: Vec<Vec<PullWay>>,
+    plans: Vec<Vec<OnceCell<Plan>>>,
+    names: BTreeMap<Arc<str>, usize>,
+    tickets: BTreeMap<usize, u32>,
+}
+
+impl Graph {
+    /// Returns the index of an element by its name, as it is called from another element: in the compound element of
+    /// that element first, then in those around it.
+    pub fn find(&self, from: usize, name: &str) -> Option<usize> {
+        let mut scope = self.declared.get(from).map_or("", |it| &*it.name);
+        loop {
+            scope = scope.rsplit_once('/').map_or("", |(outer, _)| outer);
+            let full = if scope.is_empty() { name.to_owned() } else { format!("{scope}/{name}") };
+            if let Some(index) = self.names.get(full.as_str()) {
+                return Some(*index);
+            }
+            if scope.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Returns the index of an element by its full name.
+    pub fn by_name(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    fn error(&self, element: usize, text: impl std::fmt::Display) -> GraphError {
+        let ElementDeclaration { name, class, landmark, .. } = &self.declared[element];
+        GraphError {
+            landmark: landmark.clone(),
+            text: format!("While initializing '{name} :: {class}':\n  {text}"),
+        }
+    }
+
+    /// Returns the tickets of an element's task.
+    pub(super) fn tickets(&self, element: usize) -> u32 {
+        self.tickets.get(&element).copied().unwrap_or(TICKETS_DEFAULT)
+    }
+
+    /// Returns the plan for packets of a push output.
+    pub fn plan(&self, from: PortReference) -> Option<&Plan> {
+        let place = self.plans.get(from.element)?.get(from.port)?;
+        Some(place.get_or_init(|| Plan::of(self, from)))
+    }
+}
+
+/// The choices of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// The most packets that go through an element before the next element. With 1, packets go one by one.
+    pub batch: usize,
+    /// The most packets for which a task runs before another one does.
+    pub quantum: usize,
+    /// The seed of random numbers.
+    pub seed: u64,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { batch: 64, quantum: 64, seed: 0 }
+    }
+}
+
+/// A graph with its elements.
+pub struct Router {
+    pub(super) graph: Graph,
+    pub(super) elements: Vec<Option<BuiltElement>>,
+    pub(super) services: Services,
+    pub(super) driver: Driver,
+    pub(super) options: RunOptions,
+}
+
+impl Router {
+    /// Makes a graph: connects its ports, and configures and prepares its elements in the order of their declaration.
+    ///
+    /// # Errors
+    ///
+    /// Fails with everything that is wrong.
+    pub fn new(
+        configuration: FlatConfiguration,
+        classes: &dyn ElementClasses,
+        system: Box<dyn System>,
+        clock: Box<dyn Clock>,
+        options: RunOptions,
+    ) -> Result<Self, Vec<GraphError>> {
+        let graph = connect(configuration, classes)?;
+        let mut services = Services::new(system, clock, options.seed);
+        services.schedule.resize(graph.declared.len());
+        let elements = build(&graph, &mut services)?;
+        let driver = Driver::new(graph.declared.len());
+        let mut router = Self { graph, elements, services, driver, options };
+        router.find_pull_ways();
+        router.initialize()?;
+        Ok(router)
+    }
+
+    /// Returns what is known about the graph before its first packet.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    fn find_pull_ways(&mut self) {
+        let is_routing: Vec<bool> =
+            self.elements.iter().map(|it| matches!(it, Some(BuiltElement::Routing(_)))).collect();
+        let ports = &self.graph.ports;
+        self.graph.pull_ways = (0..ports.len())
+            .map(|element| {
+                (0..ports[element].inputs_pull.len())
+                    .map(|input| way(ports, &is_routing, element, input))
+                    .collect()
+            })
+            .collect();
+    }
+
+    fn initialize(&mut self) -> Result<(), Vec<GraphError>> {
+        let mut errors = Vec::new();
+        for index in 0..self.elements.len() {
+            let result = self.context(index).with_element(index, |it, cx| it.element().initialize(cx));
+            if let Some(Err(text)) = result {
+                errors.push(self.graph.error(index, text));
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    /// Returns the context of an element.
+    pub(super) fn context(&mut self, this: usize) -> Context<'_> {
+        Context { services: &mut self.services, elements: &mut self.elements, graph: &self.graph, this }
+    }
+
+    /// Reads a handler, such as `counter.count` or `list`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if there is no such handler.
+    pub fn read_handler(&mut self, call: &str) -> Result<String, String> {
+        let result = super::handler::read(&mut self.context(usize::MAX), call);
+        self.dispatch();
+        result
+    }
+
+    /// Writes a handler, with the value behind a space.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if there is no such handler, or it does not take the value.
+    pub fn write_handler(&mut self, call: &str) -> Result<String, String> {
+        let result = super::handler::write(&mut self.context(usize::MAX), call);
+        self.dispatch();
+        result
+    }
+
+    /// Runs until the graph stops itself, or nothing is left to do.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// Completes the results of all elements, such as files.
+    ///
+    /// # Errors
+    ///
+    /// Fails with every result that is not complete.
+    pub fn finish(&mut self) -> Result<(), Vec<GraphError>> {
+        let mut errors = Vec::new();
+        for (index, element) in self.elements.iter_mut().enumerate() {
+            if let Some(Err(text)) = element.as_mut().map(|it| it.element().finish(&mut self.services)) {
+                errors.push(self.graph.error(index, text));
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    /// Returns the elements that packets reach in batches, and all elements that packets reach by pushes.
+    pub fn batched(&self) -> (usize, usize) {
+        let mut reached: BTreeMap<usize, bool> = BTreeMap::new();
+        for (element, ports) in self.graph.ports.iter().enumerate() {
+            let starts = ports.inputs_pull.iter().all(|pulls| *pulls) && !ports.targets.is_empty();
+            for port in (0..ports.targets.len()).filter(|_| starts) {
+                let Some(plan) = self.graph.plan(PortReference { element, port }) else { continue };
+                for member in plan.steps.iter().flatten() {
+                    *reached.entry(*member).or_insert(true) &= plan.one_by_one.is_none();
+                }
+            }
+        }
+        (reached.values().filter(|is_batched| **is_batched).count(), reached.len())
+    }
+}
+
+fn connect(
+    FlatConfiguration { elements: declared, connections, .. }: FlatConfiguration,
+    classes: &dyn ElementClasses,
+) -> Result<Graph, Vec<GraphError>> {
+    let mut errors = Vec::new();
+    let mut known = Vec::with_capacity(declared.len());
+    let mut names = BTreeMap::new();
+    for (index, ElementDeclaration { name, class, landmark, .. }) in declared.iter().enumerate() {
+        match classes.find(class) {
+            Some(class) => known.push(class),
+            None => {
+                let suggestion = suggestion(class, classes.names());
+                let text = format!("no element class named '{class}'{suggestion}");
+                errors.push(GraphError { landmark: landmark.clone(), text });
+            }
+        }
+        names.insert(Arc::clone(name), index);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let elements: Vec<(&str, &ElementClass)> =
+        declared.iter().map(|it| &*it.name).zip(known.iter().copied()).collect();
+    let place = |(element, port): (usize, u32)| PortReference { element, port: port as usize };
+    let pairs: Vec<PortConnection> =
+        connections.iter().map(|it| PortConnection { from: place(it.from), to: place(it.to) }).collect();
+    let ports = resolve(&elements, &pairs).map_err(|errors| {
+        let landmark = |it: &PortError| match it.connection {
+            Some(connection) => connections[connection].landmark.clone(),
+            None => declared[it.element].landmark.clone(),
+        };
+        errors.into_iter().map(|it| GraphError { landmark: landmark(&it), text: it.text }).collect::<Vec<_>>()
+    })?;
+    let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
+    Ok(Graph {
+        classes: known,
+        ports,
+        pull_ways: Vec::new(),
+        plans,
+        names,
+        tickets: BTreeMap::new(),
+        declared,
+    })
+}
+
+fn build(graph: &Graph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, Vec<GraphError>> {
+    let mut errors = Vec::new();
+    let mut elements = Vec::with_capacity(graph.declared.len());
+    let names = GraphNames(graph);
+    for (this, declared) in graph.declared.iter().enumerate() {
+        let ElementDeclaration { name, class, configuration, landmark } = declared;
+        let context = ArgumentContext { element: name, class, landmark, names: &names };
+        let mut cx = BuildContext { services: &mut *services, configuration, context: &context, graph, this };
+        match (graph.classes[this].build)(&mut cx) {
+            Ok(element) => elements.push(Some(element)),
+            Err(wrong) => {
+                let texts: Vec<String> = wrong.errors.iter().map(|it| format!("\n  {it}")).collect();
+                let text = format!("While configuring '{name} :: {class}':{}", texts.concat());
+                errors.push(GraphError { landmark: landmark.clone(), text });
+            }
+        }
+    }
+    if errors.is_empty() { Ok(elements) } else { Err(errors) }
+}
+
+/// The names in arguments: elements of the graph.
+struct GraphNames<'g>(&'g Graph);
+
+impl ArgumentNames for GraphNames<'_> {
+    fn element(&self, name: &str) -> Option<usize> {
+        self.0.by_name(name)
+    }
+}
+
+/// The batches that wait for an element, each for one input.
+pub(super) type Waiting = Vec<(usize, Batch)>;
