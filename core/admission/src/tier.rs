@@ -6,19 +6,20 @@ use weir_abi::entry::WorkLimit;
 use weir_bounds::{EntryPoint, Linear};
 
 /// The way of keeping a module within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions",
-/// OPENARCH 2003, section III). Tiers are ordered by their cost at run time.
+/// OPENARCH 2003, section III). The first three tiers are ordered by the cost of their checks at run time. `Unmetered` comes
+/// last, because no profile allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// The bounds are within the limits, so nothing is checked at run time.
+    /// The bounds are within the limits, so no limit is checked at run time.
     Proved,
     /// A bound exceeds its limit by at most a factor, which allows for a pessimistic analysis. The actual use is checked
     /// regularly. A module that keeps exceeding its limits is unloaded between two packets.
     Supervised,
     /// The fuel of every charge is checked at run time. A call that uses up its fuel is aborted.
     Metered,
-    /// The bounds exceed their limits, and nothing is checked at run time, by a [right](crate::Admitted::without_meter) that no
-    /// profile gives. The module runs in verified machine code, in a process of its own, which the node stops after each slice,
-    /// and kills if a call takes too long.
+    /// A bound exceeds its limit or is missing, and no limit is checked at run time. The session has
+    /// [the right](crate::Admitted::without_meter) to run the module so, which no profile gives. The module runs in verified machine code, in a process of its own. The node
+    /// pauses this process at the end of each slice, and kills it if a call takes too long.
     Unmetered,
 }
 
@@ -47,7 +48,7 @@ impl fmt::Display for Tier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuelLimits {
     /// The limit for a packet: a constant, and a part for each captured byte. The limit for a batch is the sum over its
-    /// packets.
+    /// packets. The limit for a call about a lost packet, whose bytes the call does not get, is the constant.
     pub packet: Linear,
     /// The limit for a tick, and for other calls between packets.
     pub tick: u64,
@@ -57,12 +58,14 @@ pub struct FuelLimits {
     pub stop: u64,
     /// The most fuel between two checks of a supervised module's use.
     pub check_interval: u64,
-    /// The number of calls over their limit that lead to the unloading of a module.
+    /// The number of strikes at which a module ends. A strike is a call that was aborted because of a limit. The number also
+    /// determines when a supervised module is unloaded: [`Profile::strikes`].
     pub strikes: u32,
 }
 
 impl FuelLimits {
-    /// Returns the limit for a call of an entry point, as a function of the captured length of each packet of the call.
+    /// Returns the limit for a call of an entry point, in fuel. For an entry point that gets several packets, the limit is for a
+    /// call with the most packets, and its variable is the captured length of a packet, the same for all of them.
     pub fn for_entry(&self, entry: EntryPoint) -> Linear {
         match entry.definition().work_limit {
             WorkLimit::Start => Linear::constant(self.start),
