@@ -1,7 +1,8 @@
 //! The cryptographic host functions: their request, and the numbers in it.
 //!
 //! Each function gets the address of one [`CryptoRequest`]. A field that a function does not use is 0, so that it can
-//! get a meaning later. The key is bytes of the module, or, by another [kind](key), a key that the module cannot read.
+//! get a meaning later. The key is bytes of the module, which is the only [kind](key) of key at present. The field for the kind
+//! leaves room for keys that a module cannot read.
 
 /// The kinds of a key.
 pub mod key {
@@ -21,7 +22,7 @@ pub mod hkdf {
     pub const EXTRACT_SHA256: u32 = 1;
     /// The expand step with SHA-256. The key is the pseudorandom key, the input is the information.
     pub const EXPAND_SHA256: u32 = 2;
-    /// The most bytes of output, and of the pseudorandom key.
+    /// The most bytes of output.
     pub const OUTPUT_BYTES: u32 = 255 * 32;
     /// The most bytes of a pseudorandom key: a block of SHA-256.
     pub const KEY_BYTES: u32 = 64;

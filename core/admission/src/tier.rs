@@ -18,8 +18,9 @@ pub enum Tier {
     /// The fuel of every charge is checked at run time. A call that uses up its fuel is aborted.
     Metered,
     /// A bound exceeds its limit or is missing, and no limit is checked at run time. The session has
-    /// [the right](crate::Admitted::without_meter) to run the module so, which no profile gives. The module runs in verified machine code, in a process of its own. The node
-    /// pauses this process at the end of each slice, and kills it if a call takes too long.
+    /// [the right](crate::Admitted::without_meter) to run the module so, which no profile gives. The module runs in verified
+    /// machine code, in a process of its own. The node pauses this process at the end of each slice, and kills it if a call
+    /// takes too long.
     Unmetered,
 }
 

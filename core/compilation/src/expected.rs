@@ -16,12 +16,13 @@ const BACK_END: &str = "llvm";
 /// The target of all machine code.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// A compilation: its inputs, and what the compiler was given.
+/// A compilation: its inputs, and the digest of the text that the compiler was given.
 #[derive(Clone, Debug)]
 pub struct Compiled<'a> {
     /// The module.
     pub admitted: &'a Admitted,
-    /// The digest of the operator's profile, from which the profile of the module follows.
+    /// The digest of the operator's profile. The customisation instance is another digest: that of the profile by which the
+    /// module was admitted, which follows from the operator's profile.
     pub customisation_type: Sha256Digest,
     /// The settings of the module's parameters.
     pub settings: &'a [ParameterSetting],
@@ -31,14 +32,15 @@ pub struct Compiled<'a> {
     pub features: CpuFeatures,
     /// The nanoseconds that 1000 units of fuel can take.
     pub nanoseconds_per_1000_fuel: u64,
-    /// The isolated accesses.
+    /// The accesses to memory that are isolated from the optimiser, because the verifier rejected them otherwise.
     pub isolated: Isolated,
     /// The digest of the text for LLVM.
     pub text: Sha256Digest,
 }
 
-/// Returns the profile by which a module is admitted for a record: with one number for the time of fuel, which the record
-/// states. `None` if the number is out of range.
+/// Returns the profile by which a module is admitted to be compiled for a record. Minimum, median and maximum of its
+/// calibration are one number, which the record states: the nanoseconds that 1000 units of fuel can take. `None` if the number
+/// is out of range.
 pub fn profile_of_record(profile: Profile, nanoseconds_per_1000_fuel: u64) -> Option<CalibratedProfile> {
     let [min, median, max] = [nanoseconds_per_1000_fuel; 3];
     let calibration = Calibration::measured(min, median, max, "record").ok()?;
@@ -78,6 +80,7 @@ impl Inputs {
             customisation_type: Sha256 { sha256: customisation_type },
             customisation_instance: profile,
             tier: admitted.tier().name().to_owned(),
+            // The name of a form states the kind of its calls.
             calls: form.name().to_owned(),
             back_end: BACK_END.to_owned(),
             cost_table: CostTable::VERSION,
@@ -91,7 +94,8 @@ impl Inputs {
 }
 
 impl Bounds {
-    /// Returns the bounds of a module's calls. `stack_bytes` is what the verifier has found of the machine code.
+    /// Returns the bounds of a module's calls. `stack_bytes` is the most stack of a call, as the verifier has found it in the
+    /// machine code; `None` with recursion.
     pub fn of(admitted: &Admitted, stack_bytes: Option<u64>) -> Self {
         let bounded = ENTRY_POINTS.iter().filter_map(|definition| {
             let found = admitted.analysis().entry(definition.entry)?;

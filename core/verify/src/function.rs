@@ -20,10 +20,11 @@ const WORK_OF_VISIT: u64 = 8;
 /// The most values in the states of all blocks of a function, which bounds memory: 80 MiB.
 const CELLS_MAX: u64 = 2 << 20;
 
-/// The most states that are kept for the next function. Each may have room for many slots.
+/// The most states of a function that are kept, so that the next function uses their allocations again. Each can have room for
+/// many slots.
 const STATES_KEPT: usize = 1024;
 
-/// A block is visited this often before its values are widened.
+/// The number of visits of a loop's first block before its values are widened.
 const VISITS_BEFORE_WIDENING: u8 = 2;
 
 /// Tables for the verification of one function after the other.
@@ -34,10 +35,13 @@ pub(crate) struct FunctionVerifier {
     pub(crate) blocks: Vec<BasicBlock>,
     /// The index in `states` for each block that a path leads to.
     pub(crate) entries: Vec<Option<u32>>,
-    /// The states at the starts of blocks, with states of earlier functions behind them.
+    /// The states at the starts of blocks. The first `states_used` are those of this function; their allocations, and the
+    /// further states, are left from earlier functions.
     pub(crate) states: Vec<State>,
     states_used: usize,
+    /// The number of visits of each block.
     visits: Vec<u8>,
+    /// The blocks to visit.
     pending: Pending,
     /// The state inside the block that is being visited.
     pub(crate) state: State,
@@ -54,7 +58,8 @@ pub(crate) struct FunctionSubject<'a> {
     pub(crate) surroundings: &'a Surroundings<'a>,
 }
 
-/// The function cannot be analysed further. A rejection is in the report.
+/// The path cannot be followed beyond this instruction. A rejection is in the report. Other paths of the function are still
+/// analysed.
 pub(crate) struct Abandoned;
 
 /// The rest of the work and memory that the function may take.

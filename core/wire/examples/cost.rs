@@ -36,6 +36,7 @@ fn median_ns(packets: &[Vec<u8>]) -> f64 {
                         link_type: LinkType::Ethernet,
                         interface: 0,
                         number: 1,
+                        // The packet's address in a module's memory, which the classifier only copies.
                         data: 64,
                     };
                     let _ = black_box(classify_into(

@@ -310,7 +310,8 @@ mod tests {
             let mut sum = total(&found);
             sum.merge(&backlog.others);
             prop_assert_eq!(sum, total(&expected));
-            // A session without reserved memory can be among the others and leave their sum empty.
+            // The sums of single sessions are exact if no usage was merged into `others`. `others_begin` tells that: `others`
+            // itself can stay empty, because session 0 has no memory, and so no usage while it is idle.
             if backlog.others_begin.is_none() {
                 prop_assert_eq!(&found, &expected);
             }

@@ -14,8 +14,8 @@ pub enum Level {
     Info = 2,
 }
 
-/// Logs a line for the operator, cut to [`limit::LOG_BYTES`] bytes. Returns true if it was accepted: after
-/// [`limit::LOG_MESSAGES`] in a run messages are dropped and counted.
+/// Logs a line for the operator, cut to [`limit::LOG_BYTES`] bytes. Returns true if the host has accepted the line. A run
+/// accepts [`limit::LOG_MESSAGES`] lines; the host drops and counts further ones.
 pub fn log(level: Level, text: &str) -> bool {
     // SAFETY: the address and length are those of a string, which the host only reads.
     unsafe { host::log(level as u32, text.as_ptr(), text.len() as u32) >= 0 }

@@ -31,7 +31,7 @@ impl Initiator {
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let head = MessageHeader::own();
-        let (mut noise, own_key) = noise::begin(head, true, random)?;
+        let (mut noise, own_key) = noise::begin(head, HandshakeRole::Initiator, random)?;
         let mut message = vec![0; FIRST_BYTES + 16];
         message[..head.0.len()].copy_from_slice(&head.0);
         let written = noise.write(&[0; PADDING_BYTES], &mut message[head.0.len()..]);

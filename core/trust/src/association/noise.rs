@@ -3,6 +3,7 @@
 //!
 //! snow's own X25519 accepts keys of small order. The X25519 of this module refuses them.
 
+use super::HandshakeRole;
 use super::error::{HandshakeError, HandshakeMessage};
 use super::handshake::{ErasedCipher, ErasedHash, Handshake, with_erased_stack};
 use super::message::{MessageHeader, prologue};
@@ -17,15 +18,15 @@ use zeroize::Zeroizing;
 const PROTOCOL: &str = "Noise_XX_25519_AESGCM_SHA256";
 const SECRET_BYTES: usize = 32;
 
-/// Begins a handshake with two new X25519 key pairs, an ephemeral and a static one. Returns the handshake and the public
-/// static key, which the identity signs.
+/// Begins a handshake in this role, with two new X25519 key pairs: an ephemeral and a static one. Returns the handshake and
+/// the public static key, which the identity signs.
 pub(super) fn begin(
     head: MessageHeader,
-    is_initiator: bool,
+    role: HandshakeRole,
     random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(Handshake, [u8; 32]), HandshakeError> {
     with_erased_stack(|| {
-        let (state, public) = make(head, is_initiator, random)?;
+        let (state, public) = make(head, role, random)?;
         Ok((Handshake::new(state, blank), public))
     })
 }
@@ -34,12 +35,12 @@ pub(super) fn begin(
 fn blank() -> Result<HandshakeState, HandshakeError> {
     let primitives =
         Primitives { ephemeral: Zeroizing::default(), public_static: PublicKey::from([0; SECRET_BYTES]) };
-    build(primitives, &[0; SECRET_BYTES], &[], true)
+    build(primitives, &[0; SECRET_BYTES], &[], HandshakeRole::Initiator)
 }
 
 fn make(
     head: MessageHeader,
-    is_initiator: bool,
+    role: HandshakeRole,
     random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(HandshakeState, [u8; 32]), HandshakeError> {
     let mut secret = || {
@@ -49,12 +50,8 @@ fn make(
     };
     let (secret_static, ephemeral) = (secret()?, secret()?);
     let public = PublicKey::from(&StaticSecret::from(*secret_static));
-    let state = build(
-        Primitives { ephemeral, public_static: public },
-        &secret_static,
-        &prologue(head),
-        is_initiator,
-    )?;
+    let state =
+        build(Primitives { ephemeral, public_static: public }, &secret_static, &prologue(head), role)?;
     Ok((state, public.to_bytes()))
 }
 
@@ -62,14 +59,17 @@ fn build(
     primitives: Primitives,
     secret_static: &[u8; SECRET_BYTES],
     prologue: &[u8],
-    is_initiator: bool,
+    role: HandshakeRole,
 ) -> Result<HandshakeState, HandshakeError> {
     let params: NoiseParams =
         PROTOCOL.parse().map_err(|_| HandshakeError::Library("the protocol is unknown"))?;
     Builder::with_resolver(params, Box::new(primitives))
         .local_private_key(secret_static)
         .and_then(|builder| builder.prologue(prologue))
-        .and_then(|builder| if is_initiator { builder.build_initiator() } else { builder.build_responder() })
+        .and_then(|builder| match role {
+            HandshakeRole::Initiator => builder.build_initiator(),
+            HandshakeRole::Responder => builder.build_responder(),
+        })
         .map_err(|_| HandshakeError::Library("it cannot be begun"))
 }
 

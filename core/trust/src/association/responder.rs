@@ -49,7 +49,7 @@ impl Responder {
             .ok_or(HandshakeError::Length { message: position, bytes: message.len() })?;
         let version = head.choose()?;
         frame::check(position, message)?;
-        let (mut noise, own_key) = noise::begin(head, false, random)?;
+        let (mut noise, own_key) = noise::begin(head, HandshakeRole::Responder, random)?;
         let mut padding = vec![0; rest.len()];
         noise.read(rest, &mut padding).map_err(|error| noise::fault(position, &error))?;
         let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own_key).sign(signer)?;

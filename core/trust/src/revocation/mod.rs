@@ -13,7 +13,7 @@
 //! | of two expiry times for one identifier the later one applies; any time replaces a missing one | the state does not depend on the order of lists |
 //! | an entry without a time (version 1) is kept until a later list gives a time | a revocation never ends too early |
 //! | an entry is kept for a day after its time ([`KEPT_AFTER_SECONDS`]) while there is room | setting a clock back a little does not undo a revocation |
-//! | a list whose header is known is skipped only if the state holds all entries of the list | entries that were skipped while the clock was ahead are read again |
+//! | the body of a list whose header is known stays unread only if the state holds all entries of the list | entries that were left out as expired while the clock was ahead are read again |
 //! | a root has at most [`ROOT_ENTRIES_MAX`] entries, at most [`DELEGATED_ENTRIES_MAX`] of them of delegators | memory is bounded; a root can always revoke |
 //! | the `all-before` of a root does not count as an entry | a root can always revoke everything that it has signed |
 //!

@@ -14,6 +14,7 @@ pub(super) const COMPLETE_LISTS_MAX: usize = 8;
 /// The entries of one signer's lists, joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SignerEntries {
+    /// The revoked blocks.
     pub(super) set: RevokedSet,
     /// The highest sequence number in the signer's lists. It is only shown to people.
     pub(super) sequence: u64,
@@ -22,9 +23,9 @@ pub(super) struct SignerEntries {
 }
 
 impl SignerEntries {
-    /// Remembers the sequence number of a list; and its digest, if the set holds every entry of the list. A list of
-    /// which expired entries were skipped is read again when it is offered again, because the clock may have been
-    /// ahead.
+    /// Records the sequence number of a list, and the list's digest if the set holds every entry of the list. `left_out` is
+    /// the number of entries that found no room. A list of which expired entries were left out is read again when it is
+    /// offered again, because the clock may have been ahead.
     fn record_list(&mut self, list: &RevocationList, left_out: usize, now: UnixSecond) {
         let is_skipped = |entry: DatedId| has_expired(entry, now) && !self.set.contains(&entry.id);
         let is_whole = left_out == 0 && !list.revoked().iter().any(is_skipped);
@@ -53,7 +54,7 @@ impl SignerEntries {
     }
 }
 
-/// A holder of a block that has revoked blocks that were delegated from its block.
+/// A holder that has revoked blocks which were delegated from the holder's own block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delegator {
     pub(super) holder: PublicKey,
@@ -61,6 +62,7 @@ pub(super) struct Delegator {
     pub(super) ancestors: Vec<DelegationId>,
     /// The time at which the holder's block expires, and with it all blocks that the holder can revoke.
     pub(super) until: UnixSecond,
+    /// The entries of the holder's lists.
     pub(super) entries: SignerEntries,
 }
 
@@ -88,7 +90,9 @@ pub(super) struct ProvenDelegator {
 /// Revocations of credentials of one root: by the root itself, and by delegators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootRevocations {
+    /// The entries of the root's own lists.
     pub(super) own: SignerEntries,
+    /// The delegators, by the identifier of their own block.
     pub(super) delegators: BTreeMap<DelegationId, Delegator>,
 }
 

@@ -16,13 +16,14 @@
 //! The entries of the root come first, then those of each delegator. The entries of one signer are:
 //!
 //! - `sequence`: the highest sequence number of the signer's lists;
-//! - `taken`, for each remembered list, whose entries are all in the state: the SHA-256 of the list's body, or of the
-//!   whole list in version 1;
+//! - `taken`, for each *complete list*: one of the latest lists whose entries are all in the state. Its value is the
+//!   SHA-256 of the list's body; in version 1, of the whole list. When the list is offered again, the node recognises it by
+//!   this digest in its header, and does not read its body;
 //! - `all-before`: the signer has revoked every block that it signed before this time;
 //! - a line for each revoked block: the block's identifier, with the time at which the block expires.
 //!
-//! A line `delegator` has the delegator's key, the delegator's own block with the time at which this block expires, and
-//! the blocks before it, root first. The line `digest` has the SHA-256 of all lines before it, which detects damage. A
+//! A line `delegator` has the delegator's key, the identifier of the block that gave the delegator its right, with the time
+//! at which this block expires, and the identifiers of the blocks before it, root first. The line `digest` has the SHA-256 of all lines before it, which detects damage. A
 //! signature is not needed, because the folder belongs to the node.
 
 use super::RootRevocations;

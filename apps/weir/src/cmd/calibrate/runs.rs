@@ -42,7 +42,7 @@ pub struct KernelRun {
     batch: BatchInput,
     /// The fuel of one call.
     pub fuel: u64,
-    /// Nanoseconds per 1000 units of fuel, for each round.
+    /// The rate of each round, in ns for 1000 units of fuel.
     rates: Vec<u64>,
     /// The reason why the kernel does not run in LLVM's code; `None` if it does.
     why_not_llvm: Option<String>,
@@ -153,7 +153,7 @@ impl KernelRun {
         }
     }
 
-    /// Calls the kernel once. Stores the rate if `is_counted`.
+    /// Calls the kernel once. Stores the rate, in ns for 1000 units of fuel, if `is_counted`.
     fn measure(&mut self, is_counted: bool) -> Result<(), CalibrateError> {
         let cpu_time = self.call()?;
         if is_counted {
@@ -164,7 +164,7 @@ impl KernelRun {
         Ok(())
     }
 
-    /// Returns minimum, median and maximum of the rates.
+    /// Returns minimum, median and maximum of the rates, in ns for 1000 units of fuel.
     pub fn rate_spread(&mut self) -> [u64; 3] {
         spread(&mut self.rates)
     }

@@ -7,20 +7,23 @@ use weir_admission::{Calibration, VerifiedUse};
 use weir_sandbox::BackEnd;
 use weir_units::escaped;
 
-/// Ratio of a kernel's median to its minimum above which the machine is reported as busy.
+/// The machine is reported as busy if a kernel's median is more than this many times its minimum.
 const BUSY_RATIO: u64 = 2;
-/// The shortest call, in ns, whose times show that the machine is busy. A kernel that LLVM computes in advance ends within
-/// a microsecond, of which reading the clock is a large part.
-const CALL_MIN: u64 = 10_000;
+/// Only kernels whose calls take at least this many ns count for [`BUSY_RATIO`]. A kernel that LLVM computes in advance
+/// ends within a microsecond, of which reading the clock is a large part.
+const CALL_NS_MIN: u64 = 10_000;
 /// The longest bar, in columns.
 const BAR_WIDTH: u64 = 12;
-/// The width of the three columns of a back end.
+/// The width of the three columns of a back end together, in characters.
 const SPREAD_WIDTH: usize = 22;
 
-/// The spread of the rates of a kernel in the code of a back end.
+/// The times of a kernel in the code of a back end.
 struct KernelRate {
+    /// The name of the kernel.
     kernel: &'static str,
+    /// The back end.
     back_end: BackEnd,
+    /// Minimum, median and maximum of the rates of all rounds, in ns for 1000 units of fuel.
     spread: [u64; 3],
     /// The fuel of a call.
     fuel: u64,
@@ -31,19 +34,19 @@ impl KernelRate {
         Self { kernel, back_end, spread: run.rate_spread(), fuel: run.fuel }
     }
 
-    /// Returns true if the median is far above the minimum.
+    /// Returns true if the median is far above the minimum, which shows that the machine was busy.
     fn is_disturbed(&self) -> bool {
         let [least, median, _] = self.spread;
-        median > least.saturating_mul(BUSY_RATIO) && least.saturating_mul(self.fuel) / 1000 >= CALL_MIN
+        median > least.saturating_mul(BUSY_RATIO) && least.saturating_mul(self.fuel) / 1000 >= CALL_NS_MIN
     }
 }
 
-/// The columns of a spread.
+/// Formats the three columns of a spread.
 fn columns([least, median, most]: [impl std::fmt::Display; 3]) -> String {
     format!("{least:>6}  {median:>6}  {most:>6}")
 }
 
-/// Prints the rates of the kernels and the calibration. `why_not_llvm` is the reason why no module runs in LLVM's code
+/// Prints the rates of the kernels, in ns for 1000 units of fuel, and the calibration. `why_not_llvm` is the reason why no module runs in LLVM's code
 /// here.
 pub fn show(
     out: &mut impl Write,

@@ -70,7 +70,7 @@ pub enum CompileCommandError {
         /// The system's error.
         source: io::Error,
     },
-    /// The bundle or its record cannot be used, or cannot be made.
+    /// The bundle or its compilation record cannot be used, or cannot be made.
     #[error("{0}")]
     Record(String),
 }
@@ -97,10 +97,10 @@ pub fn compile(out: &mut impl Write, args: &CompileArgs) -> Result<(), Failure> 
         llvm: LlvmUse::AtLoad,
         ..EngineOptions::default()
     };
-    // Without a cache the module is compiled each time.
-    // A record states what the compiler has made now, so it never rests on a file in the user's cache.
-    let is_record = args.output.is_some() || args.check.is_some();
-    let cache = if args.no_cache || is_record { None } else { Cache::of_user().ok() };
+    // A compilation record states what the compiler has made now, so it never rests on a file in the user's cache. Without a
+    // cache the module is compiled each time.
+    let needs_new_compilation = args.output.is_some() || args.check.is_some();
+    let cache = if args.no_cache || needs_new_compilation { None } else { Cache::of_user().ok() };
     let engine = Engine::new(options, cache)
         .map_err(|error| CompileCommandError::Load { name: name.to_owned(), error })?;
     if let Some(path) = &args.check {
@@ -134,6 +134,7 @@ pub fn compile(out: &mut impl Write, args: &CompileArgs) -> Result<(), Failure> 
     }
     let paint = Paint::for_stdout();
     summary::print(out, &facts, args.object.as_deref(), paint)?;
+    // The setup is the module's environment: what the module can reach, and what it cannot.
     if args.setup {
         setup::print(out, &facts, paint)?;
     }

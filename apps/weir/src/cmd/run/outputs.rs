@@ -1,4 +1,5 @@
-//! Frames that modules send: written to a capture for each output, sent on the interface of `--send`, or only counted.
+//! Frames that modules send. They are written to a capture for each output, sent on the interface of `--send`, or only
+//! counted.
 
 use super::forward::Forwarder;
 use std::path::{Path, PathBuf};
@@ -35,11 +36,12 @@ struct Output {
 pub struct OutputSent {
     /// The output's name.
     pub name: Name,
-    /// Number of frames in the capture. Without a capture, frames that the module sent.
+    /// The number of frames in the capture; without a capture, of frames that the module sent.
     pub frames: u64,
     /// Total bytes of these frames.
     pub bytes: Bytes,
-    /// Frames whose time the capture cannot hold.
+    /// The number of frames with a time after 2106-02-07T06:28:15Z, which a pcap file cannot express. The capture has them,
+    /// with its last second.
     pub late: u64,
     /// The capture that holds the frames. Its name ends with `.part` unless it is complete.
     pub path: Option<PathBuf>,
@@ -60,7 +62,8 @@ impl Outputs {
         Ok(Self { outputs: names.into_iter().zip(writers).map(output).collect(), complete: Vec::new() })
     }
 
-    /// Sends a frame that a module staged for an output, with the time `ts`.
+    /// Sends a frame that a module staged for an output, with the time `ts`. A frame is staged as a record: `stream` is the
+    /// index of the output in the manifest, and `row` has the bytes of the frame.
     pub fn send(&mut self, frame: &Record<'_>, ts: Timestamp, forwarder: Option<&Forwarder>) {
         let Some(output) = self.outputs.get_mut(usize::from(frame.stream)) else { return };
         output.sent.frames += 1;
@@ -121,7 +124,8 @@ impl OutputSent {
         Self { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path: None, interface: None }
     }
 
-    /// Ends the capture of these frames. The result has the frames in the capture.
+    /// Ends the capture of these frames. Returns the statistics of the frames that the capture has, and the error if not all
+    /// were written.
     fn of_file(self, writer: PacketWriter, is_complete: bool) -> (Self, Option<WriteError>) {
         let WriteOutcome { summary, error } = writer.end(is_complete);
         let sent = Self {
