@@ -98,7 +98,7 @@ impl Block {
     }
 
     /// The number of descriptors at the beginning of the block's first batch that belong to earlier blocks of this
-    /// source, because blocks of few packets can share a page of descriptors. Zero unless the source is a selection, or
+    /// source, because blocks of few packets can share a batch of descriptors. Zero unless the source is a selection, or
     /// [`LiveOptions::dense`](crate::LiveOptions::dense) is set.
     pub fn lead(&self) -> usize {
         usize::from(self.start) % BATCH_PACKETS

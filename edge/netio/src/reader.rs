@@ -27,7 +27,9 @@ const PREFETCH_AHEAD: u64 = 4096;
 /// A block that is being filled, with a hold on its packets' memory.
 #[derive(Debug)]
 pub(crate) struct UnfinishedBlock<H> {
+    /// The slot of the descriptor ring that the packets' descriptors are written to.
     pub(crate) slot: Slot,
+    /// The hold on the packets' memory.
     pub(crate) hold: H,
     /// The index of the block's first packet in the slot.
     start: usize,
@@ -35,7 +37,9 @@ pub(crate) struct UnfinishedBlock<H> {
     pub(crate) count: usize,
     /// The bytes of the packets' records.
     pub(crate) bytes: u64,
+    /// For each batch, the latest time stamp of the capture up to its end.
     pub(crate) latest: [Timestamp; BATCHES],
+    /// The checksum states of the packets.
     checksums: Checksums,
     /// The counters before this block.
     pub(crate) before: PacketCounts,
@@ -47,7 +51,7 @@ impl<H> UnfinishedBlock<H> {
         Self::after_others(slot, 0, hold, before)
     }
 
-    /// Creates an empty block behind the descriptors of earlier blocks in a slot.
+    /// Creates an empty block in a slot of the descriptor ring whose first `start` descriptors belong to earlier blocks.
     pub(crate) fn after_others(slot: Slot, start: usize, hold: H, before: PacketCounts) -> Self {
         Self {
             slot,
@@ -77,8 +81,8 @@ impl<H> UnfinishedBlock<H> {
     #[inline(always)]
     fn count_written(&mut self, latest: u64) {
         let batch = self.end() / BATCH_PACKETS - self.start / BATCH_PACKETS;
-        if let Some(slot) = self.latest.get_mut(batch) {
-            *slot = Timestamp(latest);
+        if let Some(latest_of_batch) = self.latest.get_mut(batch) {
+            *latest_of_batch = Timestamp(latest);
         }
         self.count += 1;
     }
@@ -98,7 +102,7 @@ impl<H> UnfinishedBlock<H> {
         if self.count == 0 {
             return None;
         }
-        // Clears the rest of the last batch's page, so that it reveals nothing about earlier packets.
+        // Clears the unused descriptors of the last batch, so that they reveal nothing about earlier packets.
         for i in self.end()..self.end().next_multiple_of(BATCH_PACKETS) {
             *self.slot.descriptor(i) = Descriptor::default();
         }
@@ -147,7 +151,7 @@ impl<H> UnfinishedBlock<H> {
         self.count_written(counts.latest);
     }
 
-    /// Numbers the packets from `first` on, if other sources number packets too.
+    /// Numbers the block's packets anew, from `first` on. The sources of a group share one sequence of numbers.
     pub(crate) fn renumber(&mut self, first: u64) {
         for (number, i) in (first..).zip(self.start..self.end()) {
             self.slot.descriptor(i).number = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
@@ -166,24 +170,26 @@ impl<H> UnfinishedBlock<H> {
 /// The reason why filling a block pauses.
 #[derive(Debug)]
 pub(crate) enum FillPause {
+    /// The block has room for no further record.
     BlockFull,
     /// The next record extends at least to this offset, beyond the mapped bytes.
     More(u64),
+    /// Invalid data follow; reading ends.
     Corrupt(EndReason),
     /// The next packet has an unsupported link type.
-    LinkType {
-        unknown: UnknownLinkType,
-        interface: u32,
-    },
+    LinkType { unknown: UnknownLinkType, interface: u32 },
 }
 
 /// The state of the loop over packets. It is a separate type, so that the fields stay in registers.
 pub(crate) struct PacketReader<'a, 'b> {
     pub(crate) mapped: MappedBytes<'a>,
+    /// The offset of the next record.
     pub(crate) offset: u64,
     /// The offset of the last skipped record.
     pub(crate) skipped: u64,
+    /// The counters up to the last packet.
     pub(crate) counts: PacketCounts,
+    /// The block that is being filled.
     pub(crate) filling: &'b mut UnfinishedBlock<Hold>,
 }
 
@@ -191,7 +197,7 @@ impl PacketReader<'_, '_> {
     /// Reads records until another action is needed.
     pub(crate) fn read<F: CaptureFormat>(&mut self, format: &mut F) -> FillPause {
         let mut head = PacketPrefix::<PEEK>::new();
-        // An earlier call has prefetched what comes before.
+        // The bytes up to this offset were prefetched by an earlier call.
         let mut prefetched = self.offset.saturating_add(PREFETCH_AHEAD);
         loop {
             match format.step(&self.mapped, self.offset) {

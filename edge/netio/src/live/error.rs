@@ -44,12 +44,12 @@ pub enum LiveError {
         /// The suggested alternative.
         instead: &'static str,
     },
-    /// A resource of the interface is in use by another socket or program.
-    #[error("{}: {what} is in use by another socket or program: end that program first, or choose another queue", .interface.escaped())]
+    /// An operation needs a resource that another socket or program is using.
+    #[error("{}: {what} is not possible, because another socket or program is using this resource: end that program first, or choose another queue", .interface.escaped())]
     Busy {
         /// The interface.
         interface: String,
-        /// The resource.
+        /// The operation that was refused.
         what: &'static str,
     },
     /// A requested queue does not exist.

@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The most packets sent with one system call.
 pub(crate) const BATCH: usize = 64;
-/// The bytes of the buffer that the kernel charges for a packet of full length: its socket buffer and half a page.
+/// The bytes of the socket's send buffer that the kernel charges for a packet of full length (`truesize`): those of its
+/// `sk_buff`, and half a page for its data.
 const PACKET_BYTES: usize = 2304;
-/// The requested buffer size. The kernel may provide less.
+/// The requested size of the send buffer in bytes. The kernel may provide less.
 const BUFFER_BYTES: libc::c_int = 4 << 20;
 
 /// A packet socket that only sends.
@@ -31,7 +32,7 @@ impl PacketSink {
         address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or_default();
         address.sll_ifindex = libc::c_int::try_from(link.index).unwrap_or(-1);
         sys::bind(fd.as_fd(), &address).map_err(LiveError::system(name, "choosing where to send"))?;
-        let system = LiveError::system(name, "asking for a buffer");
+        let system = LiveError::system(name, "reading the size of the send buffer");
         // A buffer beyond the system's limit needs a privilege. The actual size is read below.
         if sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &BUFFER_BYTES).is_err() {
             let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &BUFFER_BYTES);
@@ -45,7 +46,7 @@ impl PacketSink {
         self.fd.as_fd()
     }
 
-    /// The number of packets of full length for which there is buffer space.
+    /// The number of packets of full length for which the send buffer has space.
     pub(crate) fn room(&self) -> usize {
         let mut waiting: libc::c_int = 0;
         // SAFETY: the kernel writes one integer.

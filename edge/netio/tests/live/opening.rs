@@ -43,7 +43,10 @@ fn an_error_names_a_queue_that_is_in_use_or_does_not_exist() {
     }
     let first = open("b", SocketKind::Xdp);
     let message = refused("b", SocketKind::Xdp);
-    assert!(message.starts_with("b: a queue for AF_XDP is in use"), "{message}");
+    assert!(
+        message.starts_with("b: using a queue for AF_XDP is not possible, because another socket"),
+        "{message}"
+    );
     drop(first);
     drop(open("b", SocketKind::Xdp));
     let options = LiveOptions {

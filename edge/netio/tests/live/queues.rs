@@ -217,7 +217,10 @@ fn errors_name_the_queue_that_does_not_exist() {
     assert_eq!(message(vec![], 1), "b: AF_XDP needs at least one queue");
     // If one queue is in use, none of the others is taken.
     let one = LiveSource::open("b", LiveOptions { queues: QueueSet::of([1]), ..options() }).unwrap();
-    assert!(message(vec![0, 1], 2).starts_with("b: a queue for AF_XDP is in use"));
+    assert!(
+        message(vec![0, 1], 2)
+            .starts_with("b: using a queue for AF_XDP is not possible, because another socket")
+    );
     drop(one);
     LiveSource::open_group("b", options(), 2).unwrap();
 }

@@ -183,7 +183,6 @@ impl Socket {
             sxdp_shared_umem_fd: shares.map_or(0, |fd| fd.as_raw_fd().unsigned_abs()),
         };
         sys::retry_while_busy(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => LiveError::Busy { interface: name.clone(), what: "a queue for AF_XDP" },
             Some(libc::EOPNOTSUPP) if flags & libc::XDP_ZEROCOPY != 0 => LiveError::Unsupported {
                 interface: name.clone(),
                 what: "AF_XDP with zero copy",
