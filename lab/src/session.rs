@@ -44,13 +44,13 @@ const CORES: &str = "[cpu]\ncores = [1]\nreceive_core = 1\n";
 /// A pause of the sender up to this length is spent spinning, because a sleep could end late.
 const SPIN_MAX: Duration = Duration::from_micros(120);
 
-/// The tables of processor time and latency. Runs in a network namespace.
+/// Measures processor time and latency, and returns their tables. Runs in a network namespace.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     // Programs that are started later inherit the core. The sender's thread chooses the other core.
     bind(CORE)?;
     namespace::raise_priority();
     let (costs, cost_criteria) = cost_table(rounds)?;
-    // The promise is one about an otherwise idle machine.
+    // The promised latency is one on an otherwise idle machine.
     namespace::use_real_time_priority();
     let (latencies, latency_criteria) = latency_table(rounds)?;
     let criteria = criterion::table(&[cost_criteria, latency_criteria].concat());
@@ -60,6 +60,7 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
 /// Processor time and loss of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
+    /// The processor time of the program for each packet sent, in ns.
     nanos_per_packet: f64,
     /// The share of packets that did not arrive, in percent.
     lost: f64,
@@ -98,10 +99,14 @@ fn cost_table(rounds: usize) -> Result<(String, Vec<Criterion>), LabError> {
     Ok((text, criteria))
 }
 
-/// Sends at a rate for [`TIME`], after a time in which the program adapts to the rate. Returns the processor time of the
-/// process and the number of packets sent; the result of `end` is the number of packets that the program has received in
-/// all.
-fn measure(pid: u32, rate: u64, end: impl FnOnce(u64) -> Result<u64, LabError>) -> Result<Cost, LabError> {
+/// Sends `rate` packets per second for [`TIME`], after a time in which the program `pid` adapts to the rate. Then calls
+/// `count_received` with the number of all packets sent. That closure returns the number of packets that the program has
+/// received in all, and may end the program. Returns the processor time and the loss of the program.
+fn measure(
+    pid: u32,
+    rate: u64,
+    count_received: impl FnOnce(u64) -> Result<u64, LabError>,
+) -> Result<Cost, LabError> {
     let used = || process_time(pid).ok_or_else(|| LabError::NoData("the program has ended".to_owned()));
     let traffic =
         Traffic::start("a", (0..CONNECTIONS).map(|connection| segment(connection, LENGTH)).collect())?;
@@ -113,7 +118,7 @@ fn measure(pid: u32, rate: u64, end: impl FnOnce(u64) -> Result<u64, LabError>) 
     traffic.set_rate(0);
     std::thread::sleep(SETTLE);
     let all = traffic.sent();
-    let received = end(all)?;
+    let received = count_received(all)?;
     Ok(Cost {
         nanos_per_packet: cpu.as_secs_f64() * 1e9 / sent.max(1) as f64,
         lost: all.saturating_sub(received) as f64 / all.max(1) as f64 * 100.0,
@@ -121,7 +126,7 @@ fn measure(pid: u32, rate: u64, end: impl FnOnce(u64) -> Result<u64, LabError>) 
     })
 }
 
-/// The cost of a node's session that runs syn-flood.
+/// Measures the cost of a node's session that runs syn-flood.
 fn session_cost(rate: u64, module: &[u8]) -> Result<Cost, LabError> {
     let _veth_pair = VethPair::new("a", "b")?;
     let mut node = NodeProcess::start_on(
@@ -154,7 +159,7 @@ impl Drop for Running {
     }
 }
 
-/// The cost of tcpdump, which writes packets to /dev/null.
+/// Measures the cost of tcpdump, which writes packets to /dev/null.
 fn tcpdump_cost(rate: u64) -> Result<Cost, LabError> {
     let _veth_pair = VethPair::new("a", "b")?;
     let mut command = Command::new("tcpdump");
@@ -181,11 +186,14 @@ fn tcpdump_cost(rate: u64) -> Result<Cost, LabError> {
     })
 }
 
-/// Percentiles of latency in a measurement, in microseconds, and the share of packets that did not arrive, in percent.
+/// Latency and loss of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Latency {
+    /// The median, in microseconds.
     median: f64,
+    /// The 99th percentile, in microseconds.
     percentile_99: f64,
+    /// The share of packets that did not arrive, in percent.
     lost: f64,
     /// The processor time of the node, in percent of a core.
     cpu: f64,
@@ -264,13 +272,14 @@ fn forwarding_latency(kind: &str, module: Option<&[u8]>, rate: u64) -> Result<La
             find_session(snapshot, "s").is_some_and(|session| !session.modules.is_empty())
         })?;
     }
-    // The memory suffices for all packets, which are read after the last one, if the kernel fills its blocks.
-    let all = Nanos(u64::try_from(LATENCY_TIME.as_nanos()).unwrap_or(u64::MAX));
+    // The packets are read after the last one was sent, so the ring must hold all of them. It does if the kernel hands over
+    // full blocks only. So the time after which it hands over any block is that of the whole measurement.
+    let whole_measurement = Nanos(u64::try_from(LATENCY_TIME.as_nanos()).unwrap_or(u64::MAX));
     let options = LiveOptions {
         kind: SocketKind::Packet,
         ring: Bytes(256 << 20),
-        latency: all,
-        retire: all,
+        latency: whole_measurement,
+        retire: whole_measurement,
         ..LiveOptions::default()
     };
     let mut far = LiveSource::open("d", options)?;
@@ -285,6 +294,7 @@ fn forwarding_latency(kind: &str, module: Option<&[u8]>, rate: u64) -> Result<La
         match far.next_block(Nanos(2 * Nanos::SECOND.0))? {
             LivePoll::Block(block) => {
                 let mut bytes = Vec::new();
+                // The descriptors before `lead` belong to earlier blocks.
                 for (place, descriptor) in block.descriptors().iter().enumerate().skip(block.lead()) {
                     block.copy_packet(place, &mut bytes);
                     let stamp = bytes.get(SENT_AT..).and_then(|rest| rest.first_chunk());

@@ -106,9 +106,9 @@ fn schema() -> Value {
     })
 }
 
-/// A length of time, as the manifest has it.
+/// The pattern of a length of time, as the manifest has it.
 const DURATION: &str = r"^[0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|min|h)$";
-/// An amount of bytes.
+/// The pattern of an amount of bytes.
 const AMOUNT: &str = r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|kB|MB|GB)?$";
 
 fn tcp() -> Value {
@@ -125,7 +125,7 @@ fn tcp() -> Value {
             "buffer": or_parameter("Memory for bytes that arrive out of order", &bytes),
             "first": or_parameter("Bytes of each direction that the module gets", &bytes),
             "idle": or_parameter("Time without packets after which a stream ends", &duration),
-            "overlap": or_parameter("The copy of repeated bytes that counts", &json!({ "type": "string" })),
+            "overlap": or_parameter("Rule that decides between two waiting segments with different bytes for the same place: first, last, bsd, linux or windows", &json!({ "type": "string" })),
             "checksums": or_parameter("True to leave out segments with a wrong checksum", &json!({ "type": "boolean" })),
             "ports": or_parameter("Ports of the streams that are followed", &ports),
             "conflicts": {
@@ -137,7 +137,7 @@ fn tcp() -> Value {
 
 fn parameter() -> Value {
     let types: Vec<_> = ParameterType::ALL.iter().map(|ty| ty.name()).collect();
-    // Of any type of TOML that a parameter's type allows.
+    // The schema states no type of these values: the parameter's own type decides which type of TOML is legal.
     let value = |description: &str| json!({ "description": description });
     json!({
         "type": "object",
@@ -209,7 +209,7 @@ fn list(description: &str, items: Value) -> Value {
     json!({ "description": description, "type": "array", "items": items })
 }
 
-/// A value of this schema, or the name of a parameter that gives it.
+/// Returns the schema of a key that has a value of the schema `value`, or the name of a parameter that gives the value.
 fn or_parameter(description: &str, value: &Value) -> Value {
     let parameter = json!({
         "type": "object", "additionalProperties": false, "required": ["parameter"],

@@ -1,7 +1,8 @@
 //! The chi-squared test of goodness of fit.
 
 /// Returns the probability that a chi-squared variable with `degrees` degrees of freedom exceeds `statistic`: the p-value
-/// of the test. By the series for whole and half-odd parameters (Abramowitz and Stegun 26.4.4 and 26.4.5).
+/// of the test. The finite series are those of Abramowitz and Stegun: 26.4.4 for an odd number of degrees of freedom, and
+/// 26.4.5 for an even one.
 pub(crate) fn p_value(statistic: f64, degrees: u32) -> f64 {
     if degrees == 0 || statistic <= 0.0 {
         return 1.0;
@@ -10,16 +11,16 @@ pub(crate) fn p_value(statistic: f64, degrees: u32) -> f64 {
         return 0.0;
     }
     let half = statistic / 2.0;
-    // The first term of the series, and the sum that it begins with.
-    let (mut term, mut sum, mut next) = if degrees.is_multiple_of(2) {
+    // The first term of the series, the sum before it, and the number by which the next term is divided.
+    let (mut term, mut sum, mut divisor) = if degrees.is_multiple_of(2) {
         ((-half).exp(), 0.0, 1.0)
     } else {
         ((-half).exp() * (half / std::f64::consts::PI).sqrt() * 2.0, complementary_error(half.sqrt()), 1.5)
     };
     for _ in 0..degrees / 2 {
         sum += term;
-        term *= half / next;
-        next += 1.0;
+        term *= half / divisor;
+        divisor += 1.0;
     }
     sum.clamp(0.0, 1.0)
 }

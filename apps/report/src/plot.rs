@@ -4,7 +4,7 @@
 //! screens and for phones, because scaling one drawing would make its text too large or too small.
 
 use crate::axis::Axis;
-use crate::table::Foreign;
+use crate::table::Untrusted;
 use maud::{Markup, PreEscaped, html};
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
@@ -122,7 +122,7 @@ pub(crate) fn full_width(height: u32, draw: impl Fn(Size) -> Markup) -> Markup {
 pub(crate) fn figure(title: &str, legend: &[(&str, &str)], plot: &Markup) -> Markup {
     html! {
         figure {
-            figcaption { (Foreign(title)) }
+            figcaption { (Untrusted(title)) }
             @if !legend.is_empty() { (legend_list(legend)) }
             (plot)
         }
@@ -145,15 +145,15 @@ pub(crate) fn svg(alternative: &str, size: Size, x: &Axis, y: &Axis, marks: &[Pl
         // The library writes an `<svg>` element, with all text in it escaped. Only what is inside is kept.
         Ok(areas) => html! {
             svg viewBox={ "0 0 " (size.width * SUBPIXELS) " " (size.height * SUBPIXELS) } role="img"
-                aria-label=(Foreign(alternative)) {
+                aria-label=(Untrusted(alternative)) {
                 (PreEscaped(content(&drawn)))
                 @for HoverArea { across, down, text } in areas {
                     rect.hover x=(across.start) y=(down.start) width=(across.end - across.start)
-                        height=(down.end - down.start) { title { (Foreign(&text)) } }
+                        height=(down.end - down.start) { title { (Untrusted(&text)) } }
                 }
             }
         },
-        Err(error) => html! { p { "This plot could not be drawn: " (Foreign(&error.to_string())) } },
+        Err(error) => html! { p { "This plot could not be drawn: " (Untrusted(&error.to_string())) } },
     }
 }
 

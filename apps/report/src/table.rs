@@ -6,21 +6,21 @@ use weir_units::Escape as _;
 /// Maximum number of characters of a message or parameter that the page shows.
 const CHARS_MAX: usize = 400;
 
-/// A text of other parties, such as modules, captures and file names. Markup is escaped, and characters that are not plain are
-/// shown as escapes, as they could make one text look like another.
+/// An untrusted text, such as one of a module or a capture, or the name of a file. Markup is escaped. Characters that are not
+/// plain are shown as escapes, as they could make one text look like another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Foreign<'a>(pub(crate) &'a str);
+pub(crate) struct Untrusted<'a>(pub(crate) &'a str);
 
-impl Render for Foreign<'_> {
+impl Render for Untrusted<'_> {
     fn render_to(&self, out: &mut String) {
         self.0.escaped().to_string().render_to(out);
     }
 }
 
-/// A foreign text, cut to the maximum length of a message; a cut text ends with `…`.
+/// An untrusted text, cut to the maximum length of a message; a cut text ends with `…`.
 pub(crate) fn shortened(text: &str) -> Markup {
     let end = text.char_indices().nth(CHARS_MAX).map(|(at, _)| at);
-    html! { (Foreign(text.get(..end.unwrap_or(text.len())).unwrap_or(text))) @if end.is_some() { "…" } }
+    html! { (Untrusted(text.get(..end.unwrap_or(text.len())).unwrap_or(text))) @if end.is_some() { "…" } }
 }
 
 /// A cell of a table.
@@ -80,15 +80,15 @@ pub(crate) fn table_with_bars(
 
 /// Renders a container that scrolls, also by keyboard.
 pub(crate) fn scrolled(label: &str, rows: &Markup) -> Markup {
-    html! { div.scroll role="region" tabindex="0" aria-label=(Foreign(label)) { table { (rows) } } }
+    html! { div.scroll role="region" tabindex="0" aria-label=(Untrusted(label)) { table { (rows) } } }
 }
 
 pub(crate) fn headings(head: &[HtmlCell]) -> Markup {
-    html! { @for cell in head { th scope="col" class=[cell.class()] { (Foreign(&cell.text)) } } }
+    html! { @for cell in head { th scope="col" class=[cell.class()] { (Untrusted(&cell.text)) } } }
 }
 
 pub(crate) fn cells(row: &[HtmlCell]) -> Markup {
-    html! { @for cell in row { td class=[cell.class()] { (Foreign(&cell.text)) } } }
+    html! { @for cell in row { td class=[cell.class()] { (Untrusted(&cell.text)) } } }
 }
 
 #[cfg(test)]
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn markup_and_characters_that_are_not_plain_are_escaped() {
         let text = "<b a='\"'>&\u{7}\u{202e}";
-        assert_eq!(html! { (Foreign(text)) }.into_string(), r"&lt;b a='&quot;'&gt;&amp;\u{7}\u{202e}");
+        assert_eq!(html! { (Untrusted(text)) }.into_string(), r"&lt;b a='&quot;'&gt;&amp;\u{7}\u{202e}");
         assert_eq!(
-            html! { p title=(Foreign(text)) {} }.into_string(),
+            html! { p title=(Untrusted(text)) {} }.into_string(),
             r#"<p title="&lt;b a='&quot;'&gt;&amp;\u{7}\u{202e}"></p>"#
         );
     }

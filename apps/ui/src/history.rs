@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use weir_node::client::rates::{OutputRates, Rate, SnapshotRates};
+use weir_node::client::rates::{OutputRates, SnapshotRates};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
 /// The most samples: an hour.
@@ -12,16 +12,22 @@ pub const SESSIONS_MAX: usize = 1000;
 /// The most columns of the node's own history.
 const NODE_COLUMNS_MAX: usize = 256;
 
+/// A number of a session or node at one time, such as a rate or an amount; `None` if it is unknown.
+type SampleValue = Option<f64>;
+
 /// The numbers of one session or node over time. The columns and the times have equal lengths. Unknown numbers are NaN.
 #[derive(Debug, Default)]
 struct Samples {
+    /// The time of each sample, in ms since 1970.
     at_ms: VecDeque<u64>,
+    /// The numbers of each column, by its name.
     columns: BTreeMap<String, VecDeque<f32>>,
 }
 
 impl Samples {
-    fn push(&mut self, at_ms: u64, values: impl Iterator<Item = (String, Rate)>, columns_max: usize) {
-        let present: BTreeMap<String, Rate> = values.collect();
+    /// Adds a sample, which can have new columns as long as there are fewer than `columns_max`.
+    fn push(&mut self, at_ms: u64, values: impl Iterator<Item = (String, SampleValue)>, columns_max: usize) {
+        let present: BTreeMap<String, SampleValue> = values.collect();
         for name in present.keys() {
             if !self.columns.contains_key(name) && self.columns.len() < columns_max {
                 let unknown = std::iter::repeat_n(f32::NAN, self.at_ms.len());
@@ -39,20 +45,21 @@ impl Samples {
                 column.pop_front();
             }
         }
-        // A column of a part that has gone an hour ago.
+        // Removes the columns of parts that do not exist any more, once they have only unknown numbers: an hour after the
+        // part was removed.
         self.columns
             .retain(|name, column| present.contains_key(name) || column.iter().any(|it| !it.is_nan()));
     }
 }
 
-/// Single precision suffices for a plot, and halves the memory.
+/// Rounds a number to single precision, which suffices for a plot and halves the memory.
 #[expect(clippy::cast_possible_truncation, reason = "for a plot")]
 fn single(value: f64) -> f32 {
     value as f32
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for a plot")]
-fn number(value: u64) -> Rate {
+fn number(value: u64) -> SampleValue {
     Some(value as f64)
 }
 
@@ -107,7 +114,7 @@ impl History {
     }
 }
 
-fn sum(rates: impl Iterator<Item = Rate>) -> Rate {
+fn sum(rates: impl Iterator<Item = SampleValue>) -> SampleValue {
     rates.flatten().reduce(|sum, rate| sum + rate)
 }
 
@@ -115,7 +122,7 @@ fn sum(rates: impl Iterator<Item = Rate>) -> Rate {
 fn session_values(
     session: &SessionStatus,
     rates: &weir_node::client::rates::SessionRates,
-) -> [(&'static str, Rate); 9] {
+) -> [(&'static str, SampleValue); 9] {
     let promised = session.cpu.iter().filter(|cpu| cpu.period_ns > 0);
     let promised = promised.map(|cpu| Some(number(cpu.slice_ns)? / number(cpu.period_ns)?));
     let bits = |outputs: &[OutputRates]| sum(outputs.iter().map(|output| output.bits));
@@ -133,7 +140,7 @@ fn session_values(
 }
 
 /// Returns the numbers of a node: shares of cores, and rates of interfaces and links.
-fn node_values(snapshot: &Snapshot, rates: &SnapshotRates) -> impl Iterator<Item = (String, Rate)> {
+fn node_values(snapshot: &Snapshot, rates: &SnapshotRates) -> impl Iterator<Item = (String, SampleValue)> {
     let share = |ppm: u32| Some(f64::from(ppm) / 1e6);
     let cores = snapshot.cores.iter().zip(&rates.cores).flat_map(move |(core, rates)| {
         let name = |column: &str| format!("core {} {column}", core.core);

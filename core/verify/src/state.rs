@@ -155,7 +155,7 @@ impl Slots {
         let is_known = matches!(width, Width::W32 | Width::W64) && value != Value::any(width);
         let new = is_known.then_some(Slot { offset, width, value });
         match new {
-            // The usual case, without moving the other slots.
+            // Usually a store replaces one slot. Then the other slots need not be moved.
             Some(new) if overlapping.len() == 1 => self.0[overlapping.start] = new,
             new => {
                 let start = overlapping.start;

@@ -31,7 +31,7 @@ impl Compression {
     pub(crate) fn recognise(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
-            // A frame, or a skippable frame.
+            // A Zstandard stream begins with a frame or with a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             _ => Self::None,
         }

@@ -60,8 +60,8 @@ impl FromStr for ShareGrant {
 }
 
 impl SessionSpec {
-    /// Checks that the session has at most [`SHARES_MAX`] shares.
-    pub(crate) fn check_shares(&self) -> Result<(), SpecError> {
+    /// Checks that the session gives at most [`SHARES_MAX`] shares, rights over it, to earlier holders.
+    pub(crate) fn check_share_count(&self) -> Result<(), SpecError> {
         let count = self.share.len();
         if count > SHARES_MAX {
             return Err(SpecError::TooMany { session: self.name.clone(), what: "share", count });

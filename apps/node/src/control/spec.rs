@@ -354,7 +354,7 @@ impl SessionSpec {
         spec.limits = change.limits.with_defaults(spec.limits);
         spec.processors = spec.all_processors();
         spec.apply(change)?;
-        spec.check_shares()?;
+        spec.check_share_count()?;
         Ok(spec)
     }
 

@@ -17,7 +17,7 @@ const NAME_CHARS_MAX: usize = 40;
 const TEXT_CHARS_MAX: usize = 400;
 
 impl OverviewDigest {
-    /// Formats the digest for a terminal: a few short tables, each with the number of rows that it leaves out. Foreign
+    /// Formats the digest for a terminal: a few short tables, each with the number of rows that it leaves out. Untrusted
     /// text is escaped and cut. Times are local by `offset`.
     pub fn text(&self, offset: UtcOffset) -> String {
         let mut out = String::new();
@@ -95,7 +95,7 @@ impl OverviewDigest {
         };
         push_table(
             out,
-            "slow services (half of the answers, or of many one of ten, take half a second or longer):",
+            "slow services (half of the answers take half a second or longer; of ten or more, a tenth suffices):",
             &head,
             &slow,
             "services",

@@ -3,7 +3,7 @@
 use super::overview::suspects;
 use super::{PageModule, section};
 use crate::overview::OverviewDigest;
-use crate::table::{Foreign, shortened};
+use crate::table::{Untrusted, shortened};
 use maud::{Markup, html};
 use weir_abi::finding::{STREAM, Severity};
 use weir_rows::text::{date, grouped};
@@ -85,10 +85,10 @@ fn item(module: &PageModule<'_>, finding: &FindingGroup) -> Markup {
         p.about {
             strong { (finding.severity.name()) } " "
             span { (date(finding.first, 3)) " UTC" } " "
-            code { (Foreign(&module.records.label)) }
+            code { (Untrusted(&module.records.label)) }
         }
         p {
-            (Foreign(&finding.text))
+            (Untrusted(&finding.text))
             @if let Some(further) = finding.further(utc, 3) { " " span { (further) } }
         }
         (filter(finding.filter.as_deref()))
@@ -105,7 +105,7 @@ fn filter(filter: Option<&str>) -> Markup {
         return html! {};
     }
     match weir_filter::compile(text, LinkType::Ethernet, 0, &weir_filter::FixedNames) {
-        Ok(_) => html! { p { "Filter: " code.copy { (Foreign(text)) } } },
+        Ok(_) => html! { p { "Filter: " code.copy { (Untrusted(text)) } } },
         Err(_) => html! { p.note { "Its filter is not valid: " (shortened(text)) } },
     }
 }
@@ -116,12 +116,12 @@ fn evidence(module: &PageModule<'_>, name: &str) -> Markup {
     }
     let streams = &module.records.streams;
     let Some(index) = streams.iter().position(|stream| stream.name.as_str() == name) else {
-        return html! { p.note { "The module has no stream " code { (Foreign(name)) } " with its evidence." } };
+        return html! { p.note { "The module has no stream " code { (Untrusted(name)) } " with its evidence." } };
     };
     html! {
         p {
-            a href={ "#" (module.rows_anchor(index)) } { "First rows of " (Foreign(name)) }
-            @if let Some(path) = module.path(name) { ", all in " code.copy { (Foreign(path)) } }
+            a href={ "#" (module.rows_anchor(index)) } { "First rows of " (Untrusted(name)) }
+            @if let Some(path) = module.path(name) { ", all in " code.copy { (Untrusted(path)) } }
         }
     }
 }
@@ -133,9 +133,9 @@ fn left_out(module: &PageModule<'_>) -> Markup {
     html! {
         @if more > 0 {
             p.note {
-                code { (Foreign(&module.records.label)) } " reported " (grouped(more))
+                code { (Untrusted(&module.records.label)) } " reported " (grouped(more))
                 " more findings, none of them more severe than those above."
-                @if let Some(path) = module.path(STREAM) { " All are in " code { (Foreign(path)) } "." }
+                @if let Some(path) = module.path(STREAM) { " All are in " code { (Untrusted(path)) } "." }
             }
         }
     }
@@ -149,7 +149,7 @@ fn line(module: &PageModule<'_>) -> Markup {
     html! {
         details.quiet {
             summary {
-                code { (Foreign(&records.label)) } " " (outcome)
+                code { (Untrusted(&records.label)) } " " (outcome)
                 @if let Some(facts) = module.facts {
                     @if facts.faults > 0 { " · faults: " (grouped(facts.faults)) }
                     @if facts.dropped_records > 0 { " · dropped records: " (grouped(facts.dropped_records)) }
@@ -162,7 +162,7 @@ fn line(module: &PageModule<'_>) -> Markup {
                 }
             }
             @if let Some(section) = module.section {
-                p { a href={ "#" (module.section_anchor()) } { (section.title) " (" (Foreign(&records.label)) ")" } }
+                p { a href={ "#" (module.section_anchor()) } { (section.title) " (" (Untrusted(&records.label)) ")" } }
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::overview::OverviewDigest;
 use crate::plot::{BLUE, GREEN, PlotMark, figure, full_width, hover_columns, svg};
 use crate::run_info::{CaptureInfo, RunModuleInfo};
 use crate::series::{BinnedSeries, float};
-use crate::table::{Foreign, shortened};
+use crate::table::{Untrusted, shortened};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use weir_rows::text::{date, duration, grouped, si, significant};
 use weir_units::Bytes;
@@ -94,7 +94,7 @@ pub(crate) fn render(
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
-                title { (Foreign(name)) " – weir" }
+                title { (Untrusted(name)) " – weir" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -137,8 +137,8 @@ fn section(id: &str, heading: &Markup, content: &Markup) -> Markup {
 fn module_section(module: &PageModule<'_>, content: &ReportSection) -> Markup {
     section(
         &module.section_anchor(),
-        &html! { (content.title) " " code { (Foreign(&module.records.label)) } },
-        &html! { p.note { (Foreign(&content.note)) } (content.body) },
+        &html! { (content.title) " " code { (Untrusted(&module.records.label)) } },
+        &html! { p.note { (Untrusted(&content.note)) } (content.body) },
     )
 }
 
@@ -148,7 +148,7 @@ fn header(name: &str, capture: &CaptureInfo) -> Markup {
         facts.push(html! { "begins " (date(start, 3)) " UTC" });
     }
     if let Some(filter) = &capture.filter {
-        facts.push(html! { "filter " code { (Foreign(filter)) } });
+        facts.push(html! { "filter " code { (Untrusted(filter)) } });
     }
     if capture.elapsed.0 > 0 {
         let rate = float(capture.packets) / (float(capture.elapsed.0) / 1e9);
@@ -160,7 +160,7 @@ fn header(name: &str, capture: &CaptureInfo) -> Markup {
     }
     html! {
         p.brand { "weir" }
-        h1 { (Foreign(name)) }
+        h1 { (Untrusted(name)) }
         p.sub { @for (index, fact) in facts.iter().enumerate() { @if index > 0 { " · " } (fact) } }
     }
 }
@@ -168,7 +168,7 @@ fn header(name: &str, capture: &CaptureInfo) -> Markup {
 fn warnings(capture: &CaptureInfo) -> Markup {
     html! {
         @if let Some(truncated) = &capture.truncated {
-            p.warn { strong { "The capture is truncated." } " " (Foreign(truncated)) }
+            p.warn { strong { "The capture is truncated." } " " (Untrusted(truncated)) }
         }
         @for warning in capture.warnings.iter().take(MESSAGES_MAX) { p.warn { (shortened(warning)) } }
     }
@@ -214,8 +214,8 @@ fn card(label: &str, value: &str, detail: &str) -> Markup {
     html! {
         div.card {
             dt { (label) }
-            dd.value { (Foreign(value)) }
-            @if !detail.is_empty() { dd { (Foreign(detail)) } }
+            dd.value { (Untrusted(value)) }
+            @if !detail.is_empty() { dd { (Untrusted(detail)) } }
         }
     }
 }

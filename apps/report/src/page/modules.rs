@@ -6,7 +6,7 @@ use crate::module_records::StreamPreview;
 use crate::plot::{BLUE, PlotMark, Size, figure, svg, wide_and_narrow};
 use crate::run_info::RunModuleInfo;
 use crate::series::float;
-use crate::table::{Foreign, HtmlCell, shortened, table};
+use crate::table::{HtmlCell, Untrusted, shortened, table};
 use maud::{Markup, html};
 use weir_rows::text::grouped;
 
@@ -51,7 +51,7 @@ pub(super) fn costs(facts: &[RunModuleInfo]) -> Markup {
         (table("Costs of the modules", &head, rows))
         @for module in facts {
             @if let Some(reason) = &module.tier_reason {
-                p.note { code { (Foreign(&module.label)) } " is " (Foreign(&module.tier)) ": " (shortened(reason)) }
+                p.note { code { (Untrusted(&module.label)) } " is " (Untrusted(&module.tier)) ": " (shortened(reason)) }
             }
         }
         @for module in facts { @if !module.messages.is_empty() { (messages(module)) } }
@@ -63,7 +63,7 @@ pub(super) fn costs(facts: &[RunModuleInfo]) -> Markup {
 fn messages(module: &RunModuleInfo) -> Markup {
     let more = module.messages.len().saturating_sub(MESSAGES_MAX);
     html! {
-        h3 { code { (Foreign(&module.label)) } " messages" }
+        h3 { code { (Untrusted(&module.label)) } " messages" }
         ul.log {
             @for message in module.messages.iter().take(MESSAGES_MAX) { li { (shortened(message)) } }
             @if more > 0 { li { "… and " (more) " more" } }
@@ -108,15 +108,15 @@ fn module_records(module: &PageModule<'_>) -> Markup {
     let about = module.facts.map_or("", |facts| facts.summary.as_str());
     let parameters = module.facts.map_or(&[][..], |facts| facts.parameters.as_slice());
     html! {
-        h3 { code { (Foreign(label)) } " " small { (Foreign(about)) } }
+        h3 { code { (Untrusted(label)) } " " small { (Untrusted(about)) } }
         @if !parameters.is_empty() {
-            p.note { @for (name, value) in parameters { code { (Foreign(name)) "=" (shortened(value)) } " " } }
+            p.note { @for (name, value) in parameters { code { (Untrusted(name)) "=" (shortened(value)) } " " } }
         }
         @for (index, StreamPreview { name, description, rows }) in module.records.streams.iter().enumerate() {
             @let title = html! {
-                b { (Foreign(name.as_str())) } " " span { (rows.row_count()) }
-                @if let Some(path) = module.path(name.as_str()) { " " code { (Foreign(path)) } }
-                em { (Foreign(description)) }
+                b { (Untrusted(name.as_str())) } " " span { (rows.row_count()) }
+                @if let Some(path) = module.path(name.as_str()) { " " code { (Untrusted(path)) } }
+                em { (Untrusted(description)) }
             };
             @if rows.total == 0 {
                 p.stream id=(module.rows_anchor(index)) { (title) }

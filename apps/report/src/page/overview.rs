@@ -3,13 +3,13 @@
 use super::section;
 use crate::overview::{OverviewDigest, RankedRows, ServiceRow, service_name, shortened};
 use crate::series::float;
-use crate::table::{Foreign, HtmlCell, table};
+use crate::table::{HtmlCell, Untrusted, table};
 use maud::{Markup, html};
 use weir_abi::finding::Severity;
 use weir_rows::text::{date, duration, grouped};
 use weir_units::{AddressText, Bytes, Timestamp};
 
-/// The most characters of a sentence with foreign names.
+/// The most characters of a sentence with names that modules or captures supply.
 const TEXT_CHARS_MAX: usize = 400;
 /// The most characters of the name and address of a service.
 const SERVICE_CHARS_MAX: usize = 120;
@@ -28,7 +28,7 @@ pub(super) fn suspects(digest: &OverviewDigest) -> Markup {
                 @for suspect in &digest.suspects.rows {
                     li class=(class(suspect.severity)) {
                         strong { (AddressText::new(suspect.host).as_str()) } " "
-                        (Foreign(&shortened(&suspect.reasons.join("; "), TEXT_CHARS_MAX)))
+                        (Untrusted(&shortened(&suspect.reasons.join("; "), TEXT_CHARS_MAX)))
                         " " span { (span(suspect.first, suspect.last)) }
                     }
                 }
@@ -126,8 +126,8 @@ fn problems(digest: &OverviewDigest) -> Markup {
         ul.suspects {
             @for problem in &digest.problems.rows {
                 li.minor {
-                    strong { (Foreign(&shortened(&problem.service, SERVICE_CHARS_MAX))) } " "
-                    (Foreign(&shortened(&problem.text, TEXT_CHARS_MAX)))
+                    strong { (Untrusted(&shortened(&problem.service, SERVICE_CHARS_MAX))) } " "
+                    (Untrusted(&shortened(&problem.text, TEXT_CHARS_MAX)))
                     " " span { (span(problem.first, problem.last)) }
                 }
             }
@@ -165,8 +165,8 @@ fn times(digest: &OverviewDigest) -> Markup {
     html! {
         p.note {
             @if slow == 0 { "No service is slow. " } @else { (slow) " of these are slow. " }
-            "Slow: half of the answers, or of ten or more one of ten, take half a second or longer. The slowest are first; a round trip "
-            "is the shortest in an interval of a connection."
+            "A service is slow if half of its answers take half a second or longer. Of ten answers or more, a tenth suffices. The "
+            "slowest are first; a round trip is the shortest in an interval of a connection."
         }
         (table("Times of answers by service", &head, rows))
         (others(&digest.slow, "services"))

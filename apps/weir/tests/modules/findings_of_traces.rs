@@ -74,7 +74,7 @@ const GENERATED: [GeneratedCapture; 6] = [
         make: slow,
         expected: Expected {
             prints: &[
-                "slow services (half of the answers, or of many one of ten, take half a second or longer):",
+                "slow services (half of the answers take half a second or longer; of ten or more, a tenth suffices):",
                 "shop.example (192.0.2.20), 80/tcp HTTP response 20 9",
                 "shop.example 192.0.2.20 80/tcp HTTP 20 ",
             ],

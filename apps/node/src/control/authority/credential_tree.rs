@@ -16,9 +16,9 @@ use weir_trust::revocation::Revocations;
 
 /// The most delegations of a tree.
 const DELEGATIONS_MAX: usize = 8192;
-/// The most bytes of all rights in words together. With [`DELEGATIONS_MAX`] it keeps the answer below the longest line of a
-/// node, also if each character is escaped.
-const WORDS_BYTES_MAX: usize = 8 << 20;
+/// The most bytes of the texts of all delegations' rights together. This limit and [`DELEGATIONS_MAX`] keep an answer within its
+/// greatest length, also if each character is escaped.
+const RIGHTS_BYTES_MAX: usize = 8 << 20;
 
 /// A session in the tree, copied so that the tree is built without the node's lock.
 #[derive(Debug)]
@@ -49,28 +49,35 @@ struct RootTree {
     delegations: BTreeMap<DelegationId, FoundDelegation>,
     /// The delegations without a delegator in the tree.
     top: BTreeSet<DelegationId>,
+    /// The sum of the usage of all of its sessions that concern the requester, also of those for which the tree has no room.
     used: Used,
 }
 
-/// A delegation that owns a session, or has one below it.
+/// A delegation in the tree. Its holder owns a session, or a holder below it does; or it is the requester's own delegation.
 struct FoundDelegation {
+    /// The status, without the usage and the delegates.
     status: DelegationStatus,
     /// The ceilings that the status shows.
     ceilings: Ceilings,
+    /// The sum of the usage of its sessions, and of those below it.
     used: Used,
+    /// The delegations directly below it.
     delegates: BTreeSet<DelegationId>,
 }
 
 /// The room for further parts of a tree.
 struct TreeRoom {
+    /// The number of further delegations.
     delegations: usize,
-    words_bytes: usize,
+    /// The bytes of the texts of further rights.
+    rights_bytes: usize,
 }
 
 /// The circumstances of a tree, and the room that is left in it.
 struct TreeBuilder<'a> {
     /// The holder for whom the tree is; `None` for an operator.
     holder: Option<&'a VerifiedCredential>,
+    /// The revocations that the node knows.
     revocations: &'a Revocations,
     room: TreeRoom,
 }
@@ -79,14 +86,15 @@ struct TreeBuilder<'a> {
 /// limits of the node's policy.
 ///
 /// An operator sees every root, and each delegation from the root to the owner of a session. A holder sees the own
-/// credential and the delegations below it that own sessions: neither siblings nor the usage under earlier holders.
+/// delegation, with or without a session, and each delegation from there to the owner of a session. A holder sees neither
+/// siblings nor the usage under earlier holders.
 pub(crate) fn credential_tree<'a>(
     requester: &Requester,
     sessions: &[TreeSession],
     roots: impl Iterator<Item = (&'a PublicKey, &'a Grant)>,
     revocations: &Revocations,
 ) -> CredentialTree {
-    let room = TreeRoom { delegations: DELEGATIONS_MAX, words_bytes: WORDS_BYTES_MAX };
+    let room = TreeRoom { delegations: DELEGATIONS_MAX, rights_bytes: RIGHTS_BYTES_MAX };
     tree_within(room, requester, sessions, roots, revocations)
 }
 
@@ -133,8 +141,9 @@ fn tree_within<'a>(
 }
 
 impl TreeBuilder<'_> {
-    /// Adds the delegations of a chain that the requester may see, and a session of its holder. Returns false if the tree has
-    /// no room for all of them; the usage counts nevertheless.
+    /// Adds the delegations of a chain that the requester may see. `session` is a session of the chain's holder, and `used` its
+    /// usage, which counts for each of these delegations. Returns false if the tree has no room for all of the delegations.
+    /// Those before the first one without room are in the tree nevertheless, and the usage counts for them.
     fn find(
         &mut self,
         tree: &mut RootTree,
@@ -170,22 +179,23 @@ impl TreeBuilder<'_> {
         true
     }
 
-    /// Describes a delegation; `None` if the tree has no room for it.
+    /// Describes a delegation; `None` if the tree has no room for it. `dated` has the time at which the delegation expires,
+    /// which can be that of a delegation before it.
     fn describe(
         &mut self,
         credential: &VerifiedCredential,
         index: usize,
         block: &ChainBlock,
         dated: DatedId,
-        revoked: bool,
+        is_revoked: bool,
     ) -> Option<FoundDelegation> {
         let grant = credential.grant_up_to(index)?;
         let allows = explain::grant(&grant, true).into_iter();
         let allows: Vec<(String, String)> = allows.map(|(part, words)| (part.to_string(), words)).collect();
-        let words_bytes = allows.iter().map(|(part, words)| part.len() + words.len()).sum();
+        let rights_bytes = allows.iter().map(|(part, words)| part.len() + words.len()).sum();
         self.room = TreeRoom {
             delegations: self.room.delegations.checked_sub(1)?,
-            words_bytes: self.room.words_bytes.checked_sub(words_bytes)?,
+            rights_bytes: self.room.rights_bytes.checked_sub(rights_bytes)?,
         };
         // A holder does not see the delegations above, so their ceilings are shown as the holder's own.
         let is_own = self.holder.is_some_and(|own| own.id() == block.id);
@@ -193,7 +203,7 @@ impl TreeBuilder<'_> {
             id: dated.to_string(),
             holder: block.holder.to_string(),
             expires_s: dated.expires.map(|time| time.number()),
-            revoked,
+            revoked: is_revoked,
             allows,
             ..DelegationStatus::default()
         };
@@ -262,7 +272,7 @@ mod tests {
     }
 
     fn room() -> TreeRoom {
-        TreeRoom { delegations: 100, words_bytes: 100_000 }
+        TreeRoom { delegations: 100, rights_bytes: 100_000 }
     }
 
     fn seen_by(holders: &Holders, credential: &Arc<VerifiedCredential>) -> CredentialTree {
@@ -354,7 +364,7 @@ mod tests {
         for (room, left_out) in [
             (TreeRoom { delegations: 0, ..room() }, 4),
             (TreeRoom { delegations: 2, ..room() }, 2),
-            (TreeRoom { words_bytes: 10, ..room() }, 4),
+            (TreeRoom { rights_bytes: 10, ..room() }, 4),
         ] {
             let seen = tree(&holders, &Requester::Operator(None), room, &Revocations::default());
             assert_eq!(seen.left_out, left_out);
@@ -368,6 +378,6 @@ mod tests {
             ..seen.roots[0].grants[0].clone()
         };
         let bytes = serde_json::to_string(&longest).unwrap().len();
-        assert!(bytes * DELEGATIONS_MAX + 2 * WORDS_BYTES_MAX < ANSWER_BYTES_MAX, "{bytes}");
+        assert!(bytes * DELEGATIONS_MAX + 2 * RIGHTS_BYTES_MAX < ANSWER_BYTES_MAX, "{bytes}");
     }
 }

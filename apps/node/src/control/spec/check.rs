@@ -30,7 +30,7 @@ impl SessionSpec {
         distinct(session, "use", self.uses.iter().map(|used| &used.service))?;
         self.offers.iter().try_for_each(|offer| offer.check(session))?;
         self.check_tables()?;
-        self.check_shares()?;
+        self.check_share_count()?;
         self.check_process()?;
         if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
             return Err(SpecError::MemoryCeiling { session: session.clone(), most, memory: self.memory });

@@ -136,7 +136,7 @@ impl Comparison<'_> {
         let admitted = Admitted::admit_by(self.bundle.module().to_vec(), &settings, &calibrated)?;
         let is_unmetered = stated.tier == Tier::Unmetered.name();
         let admitted = if is_unmetered { admitted.without_meter() } else { admitted };
-        // First without the compiler: is the code safe, and the text that of the module?
+        // The first check needs no compiler: the code must be safe, and the text for LLVM must be that of the module.
         let isolated = IsolatedAccesses::from(&stated.isolated_accesses);
         let (engine, is_suspendable) = (self.engine, form.is_suspendable());
         let checked = engine.check_object(&admitted, is_suspendable, target.features(), isolated, object)?;
