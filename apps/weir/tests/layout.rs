@@ -35,7 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["abi", "core/admission", "core/bounds", "core/lower", "core/trust", "core/units", "core/verify"],
     ),
     ("core/graph", &["core/units", "core/wire"]),
-    ("core/elements", &["core/graph"]),
+    ("core/elements", &["core/graph", "core/units", "core/wire"]),
     ("edge/http", &[]),
     ("edge/os", &["core/units"]),
     (

@@ -32,6 +32,8 @@ pub struct Services {
     pub(super) clock: Box<dyn Clock>,
     /// The packets that elements have emitted, in order.
     pub(super) emitted: Vec<Emitted>,
+    /// The handlers to call when the element that runs has returned, each with the element that calls.
+    pub(super) calls: Vec<(usize, String)>,
     /// The number of requests to stop the driver.
     pub(super) stops: u32,
     random: u64,
@@ -47,6 +49,7 @@ impl Services {
             system,
             clock,
             emitted: Vec::new(),
+            calls: Vec::new(),
             stops: 0,
             random: seed,
         }
@@ -60,6 +63,11 @@ impl Services {
     /// Asks the driver to stop, after the task or timer that runs.
     pub fn stop(&mut self) {
         self.stops += 1;
+    }
+
+    /// Calls a write handler, when the element that runs has returned. `element` is the index of the element that calls.
+    pub fn call_later(&mut self, element: usize, call: &str) {
+        self.calls.push((element, call.to_owned()));
     }
 
     /// Starts the random numbers anew.

@@ -2,7 +2,8 @@
 
 use super::batch::Batch;
 use super::class::OrderDependence;
-use super::context::{Context, Emitted};
+use super::context::{Context, Emitted, Services};
+use super::effects::TextOutput;
 use super::element::{BuiltElement, Destination};
 use super::order::{FIRST_MAX, Order};
 use super::packet::Packet;
@@ -97,8 +98,9 @@ impl Router {
         most.max(1)
     }
 
-    /// Takes all emitted packets through the graph.
+    /// Calls the handlers that elements have asked for, and takes all emitted packets through the graph.
     pub(super) fn dispatch(&mut self) {
+        self.call_handlers();
         while !self.services.emitted.is_empty() {
             let emitted = std::mem::take(&mut self.services.emitted);
             let mut batch = self.driver.free.pop().unwrap_or_default();
@@ -115,7 +117,12 @@ impl Router {
             }
             self.take_through(from, &mut batch);
             self.driver.free.push(batch);
+            self.call_handlers();
         }
+    }
+
+    fn call_handlers(&mut self) {
+        call_handlers(&self.graph, &mut self.elements, &mut self.services);
     }
 
     /// Takes a batch from an output through the graph.
@@ -138,6 +145,17 @@ impl Router {
     }
 }
 
+/// Calls the handlers that elements have asked for. A call that fails is reported on standard error.
+fn call_handlers(graph: &Graph, elements: &mut [Option<BuiltElement>], services: &mut Services) {
+    for (this, call) in std::mem::take(&mut services.calls) {
+        let mut cx = Context { services: &mut *services, elements: &mut *elements, graph, this };
+        if let Err(reason) = super::handler::write(&mut cx, &call) {
+            let name = graph.declared.get(this).map_or("", |it| &*it.name);
+            services.system.write_text(TextOutput::Error, &format!("{name}: {call}: {reason}\n"));
+        }
+    }
+}
+
 /// Returns the input to which a push output is connected.
 fn push_target(graph: &Graph, from: PortReference) -> Option<PortReference> {
     let ports = &graph.ports[from.element];
@@ -151,7 +169,7 @@ fn push_target(graph: &Graph, from: PortReference) -> Option<PortReference> {
 struct Run<'a> {
     graph: &'a Graph,
     elements: &'a mut [Option<BuiltElement>],
-    services: &'a mut super::context::Services,
+    services: &'a mut Services,
     driver: &'a mut Driver,
 }
 
@@ -176,6 +194,8 @@ impl Run<'_> {
                 // The element runs already: it has called a handler that emitted a packet to it.
                 None => self.services.pool.discard(packet),
             }
+            // An element may have asked for a handler, whose effect comes before the next element.
+            call_handlers(self.graph, self.elements, self.services);
         }
     }
 

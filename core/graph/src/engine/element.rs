@@ -6,6 +6,7 @@
 //! entered again while it runs.
 
 use super::batch::Batch;
+use super::class::Effects;
 use super::context::{Context, Services};
 use super::packet::Packet;
 use std::any::Any;
@@ -43,6 +44,14 @@ pub struct TaskRun {
     pub again: bool,
 }
 
+/// The most packets of one run of a task. Packets go on when the run has ended, so their number is bounded.
+const RUN_MAX: usize = 1024;
+
+/// Returns the number of packets for which a task may run: `most` of the driver, or more for a configured burst.
+pub fn most_packets(most: usize, burst: usize) -> usize {
+    most.max(burst).min(RUN_MAX)
+}
+
 /// A wrong value or a missing resource: what it is, and what to do.
 pub type Reason = String;
 
@@ -56,6 +65,11 @@ pub trait Element: Any {
     fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
         let _ = cx;
         Ok(())
+    }
+
+    /// Returns the effects of this element, if its arguments give it others than its class states.
+    fn effects(&self) -> Option<Effects> {
+        None
     }
 
     /// Runs the element's task for at most this number of packets.

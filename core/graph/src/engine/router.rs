@@ -2,7 +2,7 @@
 
 use super::batch::Batch;
 use super::build::BuildContext;
-use super::class::ElementClass;
+use super::class::{Effects, ElementClass};
 use super::clock::Clock;
 use super::context::{Context, Services};
 use super::driver::Driver;
@@ -50,6 +50,8 @@ pub struct Graph {
     pub declared: Vec<ElementDeclaration>,
     /// The class of each element.
     pub classes: Vec<&'static ElementClass>,
+    /// The effects of each element.
+    pub effects: Vec<Effects>,
     /// The ports of each element.
     pub ports: Vec<ElementPorts>,
     pub(super) pull_ways: Vec<Vec<PullWay>>,
@@ -139,10 +141,14 @@ impl Router {
         clock: Box<dyn Clock>,
         options: RunOptions,
     ) -> Result<Self, Vec<GraphError>> {
-        let graph = connect(configuration, classes)?;
+        let mut graph = connect(configuration, classes)?;
         let mut services = Services::new(system, clock, options.seed);
         services.schedule.resize(graph.declared.len());
-        let elements = build(&graph, &mut services)?;
+        let mut elements = build(&graph, &mut services)?;
+        for (element, effects) in elements.iter_mut().zip(&mut graph.effects) {
+            let own = element.as_mut().and_then(|it| it.element().effects());
+            *effects = own.unwrap_or(*effects);
+        }
         let driver = Driver::new(graph.declared.len());
         let mut router = Self { graph, elements, services, driver, options };
         router.find_pull_ways();
@@ -276,8 +282,10 @@ fn connect(
         errors.into_iter().map(|it| GraphError { landmark: landmark(&it), text: it.text }).collect::<Vec<_>>()
     })?;
     let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
+    let effects = known.iter().map(|class| class.effects).collect();
     Ok(Graph {
         classes: known,
+        effects,
         ports,
         pull_ways: Vec::new(),
         plans,

@@ -1,0 +1,79 @@
+//! `Strip` and `Unstrip`: remove bytes from the start of packets, and bring them back.
+
+use weir_graph::engine::{
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, RoutingElement,
+    Services,
+};
+
+/// The class that removes bytes.
+pub static STRIP: ElementClass = ElementClass {
+    name: "Strip",
+    ports: "1/1",
+    processing: "a/a",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+removes bytes from the start of packets
+
+Strip(LENGTH)
+
+Strip removes the first LENGTH bytes of each packet, such as a link header. A shorter packet gets empty.
+
+Arguments:
+  LENGTH  the number of bytes",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let length: u32 = args.either("LENGTH").required();
+        args.end()?;
+        Ok(BuiltElement::routing(Strip { length: length as usize }))
+    },
+};
+
+/// The class that adds bytes.
+pub static UNSTRIP: ElementClass = ElementClass {
+    name: "Unstrip",
+    manual: "\
+brings bytes back that were removed from the start of packets
+
+Unstrip(LENGTH)
+
+Unstrip adds LENGTH bytes before each packet. Bytes that a Strip removed have their values; others have any.
+
+Arguments:
+  LENGTH  the number of bytes, at most 65535",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let length: u32 = args.either("LENGTH").within(0..=65_535).required();
+        args.end()?;
+        Ok(BuiltElement::routing(Unstrip { length: length as usize }))
+    },
+    ..STRIP
+};
+
+struct Strip {
+    length: usize,
+}
+
+impl Element for Strip {}
+
+impl RoutingElement for Strip {
+    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+        packet.strip(self.length);
+        Destination::FIRST
+    }
+}
+
+struct Unstrip {
+    length: usize,
+}
+
+impl Element for Unstrip {}
+
+impl RoutingElement for Unstrip {
+    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+        packet.unstrip(self.length);
+        Destination::FIRST
+    }
+}

@@ -1,0 +1,56 @@
+//! The elements of graphs, in folders by their purpose. Each file has one element, or a few that differ in one choice.
+//!
+//! An element is a type that implements [`RoutingElement`](weir_graph::engine::RoutingElement) or
+//! [`EmittingElement`](weir_graph::engine::EmittingElement), and a record of its class. [`CLASSES`] is the table of all
+//! records. Names, arguments, handlers and behaviour follow Click, so that existing configurations run unchanged.
+//!
+//! - E. Kohler, R. Morris, B. Chen, J. Jannotti, M. F. Kaashoek: "The Click Modular Router", ACM Transactions on Computer
+//!   Systems 18(3), 2000.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod headers;
+mod measuring;
+mod queues;
+mod sources;
+mod switching;
+mod values;
+
+use weir_graph::engine::{ElementClass, ElementClasses};
+use weir_graph::language::{ClassStatus, LanguageEnvironment, LibraryText};
+
+/// All element classes, in folders by purpose.
+pub const CLASSES: &[&[&ElementClass]] =
+    &[sources::CLASSES, queues::CLASSES, switching::CLASSES, bytes::CLASSES, measuring::CLASSES];
+
+/// The element classes of weir.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllElements;
+
+impl ElementClasses for AllElements {
+    fn find(&self, name: &str) -> Option<&'static ElementClass> {
+        CLASSES.iter().copied().flatten().find(|class| class.name == name).copied()
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        CLASSES.iter().copied().flatten().map(|class| class.name).collect()
+    }
+}
+
+impl LanguageEnvironment for AllElements {
+    fn class(&self, name: &str) -> ClassStatus {
+        if self.find(name).is_some() { ClassStatus::Known } else { ClassStatus::Unknown }
+    }
+
+    fn class_names(&self) -> Vec<&str> {
+        self.names()
+    }
+
+    fn library(&self, name: &str, _: &str) -> Result<LibraryText, String> {
+        Err(format!("{name}: there are no libraries here"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

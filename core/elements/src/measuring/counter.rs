@@ -1,0 +1,124 @@
+//! `Counter`: counts packets and bytes, and measures their rates.
+
+use weir_graph::arguments::RawArgument;
+use weir_graph::engine::{
+    BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, Reason,
+    RoutingElement, Services,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "Counter",
+    ports: "1/1",
+    processing: "a/a",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+counts packets and bytes
+
+Counter([keywords COUNT_CALL, BYTE_COUNT_CALL])
+
+Counter passes packets on, and counts them.
+
+Arguments:
+  COUNT_CALL       N HANDLER [VALUE]: calls a write handler when the count of packets reaches N
+  BYTE_COUNT_CALL  N HANDLER [VALUE]: calls a write handler when the count of bytes reaches N
+
+Handlers:
+  count            r   the number of packets
+  byte_count       r   the number of bytes
+  count_call       w   the argument
+  byte_count_call  w   the argument
+  reset_counts     w   sets both counts to 0
+  reset            w   the same",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let mut call = |name| {
+            let text: Option<RawArgument> = args.keyword(name).optional();
+            text.map(|text| {
+                CountCall::read(&text.0).unwrap_or_else(|reason| {
+                    args.error(name, reason);
+                    CountCall { at: 0, call: String::new() }
+                })
+            })
+        };
+        let (count_call, byte_count_call) = (call("COUNT_CALL"), call("BYTE_COUNT_CALL"));
+        args.end()?;
+        Ok(BuiltElement::routing(Counter { packets: 0, bytes: 0, count_call, byte_count_call, this: 0 }))
+    },
+};
+
+/// A call of a handler when a count is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CountCall {
+    at: u64,
+    call: String,
+}
+
+impl CountCall {
+    fn read(text: &str) -> Result<Self, Reason> {
+        let (at, call) = text.trim().split_once(char::is_whitespace).ok_or("expected: N HANDLER [VALUE]")?;
+        Ok(Self { at: crate::values::read(at)?, call: call.trim().to_owned() })
+    }
+}
+
+struct Counter {
+    packets: u64,
+    bytes: u64,
+    count_call: Option<CountCall>,
+    byte_count_call: Option<CountCall>,
+    /// The index of the element.
+    this: usize,
+}
+
+impl Element for Counter {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        self.this = cx.element();
+        Ok(())
+    }
+
+    fn effects(&self) -> Option<Effects> {
+        (self.count_call.is_some() || self.byte_count_call.is_some()).then_some(Effects::CONTROL)
+    }
+
+    handlers! {
+        "count": "the number of packets", read |this, _, _| Ok(this.packets.to_string());
+        "byte_count": "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
+        "count_call": "the call when the count of packets reaches a number",
+            write |this, value, _| {
+                this.count_call = Some(CountCall::read(value)?);
+                Ok(String::new())
+            };
+        "byte_count_call": "the call when the count of bytes reaches a number",
+            write |this, value, _| {
+                this.byte_count_call = Some(CountCall::read(value)?);
+                Ok(String::new())
+            };
+        "reset_counts": "sets both counts to 0",
+            write |this, _, _| {
+                (this.packets, this.bytes) = (0, 0);
+                Ok(String::new())
+            };
+        "reset": "sets both counts to 0",
+            write |this, _, _| {
+                (this.packets, this.bytes) = (0, 0);
+                Ok(String::new())
+            };
+    }
+}
+
+impl RoutingElement for Counter {
+    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        for (count, call) in [(self.packets, &mut self.count_call), (self.bytes, &mut self.byte_count_call)] {
+            if let Some(reached) = call.take_if(|call| count >= call.at) {
+                services.call_later(self.this, &reached.call);
+            }
+        }
+        Destination::FIRST
+    }
+}

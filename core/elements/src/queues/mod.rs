@@ -1,0 +1,18 @@
+//! Queues, and elements that pull from them.
+
+mod queue;
+mod unqueue;
+
+use weir_graph::engine::ElementClass;
+
+/// The classes of this folder.
+pub const CLASSES: &[&ElementClass] = &[
+    &queue::QUEUE,
+    &queue::SIMPLE_QUEUE,
+    &queue::NOTIFIER_QUEUE,
+    &queue::FULL_NOTE_QUEUE,
+    &queue::THREAD_SAFE_QUEUE,
+    &queue::MIXED_QUEUE,
+    &queue::FRONT_DROP_QUEUE,
+    &unqueue::CLASS,
+];

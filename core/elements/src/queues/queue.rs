@@ -1,0 +1,268 @@
+//! `Queue` and its relatives: they store packets that are pushed until others pull them.
+
+use std::collections::VecDeque;
+use weir_graph::arguments::ArgumentErrors;
+use weir_graph::engine::{
+    Batch, BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
+    OrderDependence, Packet, SignalId,
+};
+use weir_graph::handlers;
+
+/// The part of the manuals that all queues share.
+macro_rules! manual {
+    ($summary:literal, $name:literal, $text:literal) => {
+        concat!(
+            $summary,
+            "\n\n",
+            $name,
+            "([CAPACITY])\n\n",
+            $text,
+            "\n\nArguments:\n  CAPACITY  the most packets that are stored. Default 1000.\n\nHandlers:\n",
+            "  length            r   the number of stored packets\n",
+            "  highwater_length  r   the most packets that were stored\n",
+            "  capacity          rw  the argument\n",
+            "  drops             r   the number of discarded packets\n",
+            "  reset_counts      w   sets drops and highwater_length back\n",
+            "  reset             w   discards all stored packets"
+        )
+    };
+}
+
+/// The class of queues that tell both neighbours.
+pub static QUEUE: ElementClass = ElementClass {
+    name: "Queue",
+    ports: "1/1",
+    processing: "h/l",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Ordered,
+    manual: manual!(
+        "stores packets, first in, first out",
+        "Queue",
+        "Queue stores pushed packets until they are pulled. A packet that comes to a full queue is discarded. Elements that \
+pull sleep while the queue is empty, and sources sleep while it is full."
+    ),
+    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: true, is_mixed: false }),
+};
+
+/// The class of queues without signals.
+pub static SIMPLE_QUEUE: ElementClass = ElementClass {
+    name: "SimpleQueue",
+    manual: manual!(
+        "stores packets, first in, first out, without signals",
+        "SimpleQueue",
+        "As Queue, but neither those that pull nor sources learn whether it is empty or full, so they try again and again."
+    ),
+    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: false, is_nonfull: false, is_mixed: false }),
+    ..QUEUE
+};
+
+/// The class of queues that tell those that pull.
+pub static NOTIFIER_QUEUE: ElementClass = ElementClass {
+    name: "NotifierQueue",
+    manual: manual!(
+        "stores packets, and tells those that pull",
+        "NotifierQueue",
+        "As Queue, but sources do not learn whether it is full."
+    ),
+    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: false }),
+    ..QUEUE
+};
+
+/// Another name of [`QUEUE`].
+pub static FULL_NOTE_QUEUE: ElementClass = ElementClass {
+    name: "FullNoteQueue",
+    manual: manual!("stores packets, and tells both neighbours", "FullNoteQueue", "The same as Queue."),
+    ..QUEUE
+};
+
+/// The class of queues between threads. A graph has one thread at present.
+pub static THREAD_SAFE_QUEUE: ElementClass = ElementClass {
+    name: "ThreadSafeQueue",
+    manual: manual!("stores packets between threads", "ThreadSafeQueue", "As Queue. Threads can share it."),
+    ..QUEUE
+};
+
+/// The class of queues with an input for the latest packets.
+pub static MIXED_QUEUE: ElementClass = ElementClass {
+    name: "MixedQueue",
+    ports: "2/1",
+    manual: manual!(
+        "stores packets, first in, first out, or last in, first out",
+        "MixedQueue",
+        "Packets of input 0 go behind all others, as in a Queue. Packets of input 1 go before all others. A full queue \
+discards a packet of input 0, and for a packet of input 1 the last stored one."
+    ),
+    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: true }),
+    ..QUEUE
+};
+
+/// The class of queues that discard the oldest packet.
+pub static FRONT_DROP_QUEUE: ElementClass = ElementClass {
+    name: "FrontDropQueue",
+    manual: manual!(
+        "stores packets, and discards the oldest if it is full",
+        "FrontDropQueue",
+        "As Queue, but a packet that comes to a full queue is stored, and the oldest one is discarded."
+    ),
+    build: |cx| build(cx, QueueKind { drops_front: true, is_nonempty: true, is_nonfull: false, is_mixed: false }),
+    ..QUEUE
+};
+
+/// The capacity without an argument.
+const CAPACITY_DEFAULT: u32 = 1000;
+
+/// The most packets of a queue: about 8 MB for their places.
+const CAPACITY_MAX: u32 = 1 << 20;
+
+/// The choices in which queues differ.
+#[derive(Clone, Copy, Debug)]
+struct QueueKind {
+    drops_front: bool,
+    is_nonempty: bool,
+    is_nonfull: bool,
+    is_mixed: bool,
+}
+
+fn build(cx: &mut BuildContext<'_>, kind: QueueKind) -> Result<BuiltElement, ArgumentErrors> {
+    let mut args = cx.arguments();
+    let capacity = args.either("CAPACITY").within(0..=CAPACITY_MAX).or(CAPACITY_DEFAULT);
+    args.end()?;
+    let nonempty = cx.services.signals.create(false);
+    let nonfull = cx.services.signals.create(capacity > 0);
+    Ok(BuiltElement::emitting(Queue {
+        kind,
+        capacity: capacity as usize,
+        packets: VecDeque::new(),
+        nonempty,
+        nonfull,
+        drops: 0,
+        highwater: 0,
+    }))
+}
+
+struct Queue {
+    kind: QueueKind,
+    capacity: usize,
+    packets: VecDeque<Packet>,
+    nonempty: SignalId,
+    nonfull: SignalId,
+    drops: u64,
+    /// The most packets that were stored.
+    highwater: usize,
+}
+
+impl Queue {
+    fn add(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+        let is_first = self.kind.is_mixed && input == 1;
+        if self.packets.len() >= self.capacity {
+            self.drops += 1;
+            let dropped = match (self.kind.drops_front, is_first) {
+                (true, _) => self.packets.pop_front(),
+                (false, true) => self.packets.pop_back(),
+                (false, false) => None,
+            };
+            let Some(dropped) = dropped else { return cx.services.pool.discard(packet) };
+            cx.services.pool.discard(dropped);
+        }
+        if is_first {
+            self.packets.push_front(packet);
+        } else {
+            self.packets.push_back(packet);
+        }
+        self.highwater = self.highwater.max(self.packets.len());
+        if self.packets.len() == 1 {
+            cx.services.wake(self.nonempty);
+        }
+        if self.packets.len() >= self.capacity {
+            cx.services.signals.sleep(self.nonfull);
+        }
+    }
+
+    fn set_capacity(&mut self, capacity: usize, cx: &mut Context<'_>) {
+        while self.packets.len() > capacity {
+            let dropped = if self.kind.drops_front { self.packets.pop_front() } else { self.packets.pop_back() };
+            self.drops += 1;
+            dropped.into_iter().for_each(|packet| cx.services.pool.discard(packet));
+        }
+        self.capacity = capacity;
+        if self.packets.len() < capacity {
+            cx.services.wake(self.nonfull);
+        } else {
+            cx.services.signals.sleep(self.nonfull);
+        }
+    }
+}
+
+impl Element for Queue {
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any) {
+        if let Some(earlier) = earlier.downcast_mut::<Queue>() {
+            self.packets.append(&mut earlier.packets);
+        }
+    }
+
+    fn nonempty_signal(&self) -> Option<SignalId> {
+        self.kind.is_nonempty.then_some(self.nonempty)
+    }
+
+    fn nonfull_signal(&self) -> Option<SignalId> {
+        self.kind.is_nonfull.then_some(self.nonfull)
+    }
+
+    fn room(&self) -> Option<usize> {
+        Some(self.capacity.saturating_sub(self.packets.len()))
+    }
+
+    handlers! {
+        "length": "the number of stored packets", read |this, _, _| Ok(this.packets.len().to_string());
+        "highwater_length": "the most packets that were stored", read |this, _, _| Ok(this.highwater.to_string());
+        "capacity": "the most packets that are stored",
+            read |this, _, _| Ok(this.capacity.to_string()),
+            write |this, value, cx| {
+                let capacity: u32 = crate::values::read(value)?;
+                if capacity > CAPACITY_MAX {
+                    return Err(format!("at most {CAPACITY_MAX}"));
+                }
+                this.set_capacity(capacity as usize, cx);
+                Ok(String::new())
+            };
+        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "reset_counts": "sets drops and highwater_length back",
+            write |this, _, _| {
+                (this.drops, this.highwater) = (0, this.packets.len());
+                Ok(String::new())
+            };
+        "reset": "discards all stored packets",
+            write |this, _, cx| {
+                this.packets.drain(..).for_each(|packet| cx.services.pool.discard(packet));
+                cx.services.signals.sleep(this.nonempty);
+                cx.services.wake(this.nonfull);
+                Ok(String::new())
+            };
+    }
+}
+
+impl EmittingElement for Queue {
+    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+        self.add(input, packet, cx);
+    }
+
+    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+        for packet in batch.take_packets() {
+            self.add(input, packet, cx);
+        }
+    }
+
+    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+        let packet = self.packets.pop_front();
+        if packet.is_some() {
+            if self.packets.len() + 1 == self.capacity {
+                cx.services.wake(self.nonfull);
+            }
+        } else {
+            cx.services.signals.sleep(self.nonempty);
+        }
+        packet
+    }
+}

@@ -1,0 +1,109 @@
+//! `Discard`: discards all packets, pushed or pulled.
+
+use weir_graph::engine::{
+    Batch, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence, Packet,
+    Reason, TaskRun, WaitsFor, most_packets,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "Discard",
+    ports: "1/0",
+    processing: "a/a",
+    flow: "x/y",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+discards all packets
+
+Discard([keywords ACTIVE, BURST])
+
+Discard discards every packet that it gets. At a pull connection it pulls whenever there may be packets.
+
+Arguments:
+  ACTIVE  false: pulls no packets. Default true.
+  BURST   the most packets of one turn of its task. Default 1.
+
+Handlers:
+  count         r   the number of discarded packets
+  active        rw  the argument
+  burst         rw  the argument
+  reset_counts  w   sets the count to 0",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let active = args.keyword("ACTIVE").or(true);
+        let burst = args.keyword("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
+        args.end()?;
+        let waits_for = WaitsFor::Nothing;
+        Ok(BuiltElement::emitting(Discard { active, burst, count: 0, waits_for }))
+    },
+};
+
+struct Discard {
+    active: bool,
+    burst: u32,
+    count: u64,
+    waits_for: WaitsFor,
+}
+
+impl Element for Discard {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        if cx.ports().inputs_pull[0] {
+            self.waits_for = cx.wait_for_packets(0);
+            cx.add_task(self.active);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+        let most = most_packets(most, self.burst as usize);
+        let mut work = 0;
+        while self.active
+            && work < most
+            && let Some(packet) = cx.pull(0)
+        {
+            cx.services.pool.discard(packet);
+            work += 1;
+        }
+        self.count += work as u64;
+        TaskRun { work, again: self.active && (work > 0 || cx.is_active(&self.waits_for)) }
+    }
+
+    handlers! {
+        "count": "the number of discarded packets", read |this, _, _| Ok(this.count.to_string());
+        "active": "false if no packets are pulled",
+            read |this, _, _| Ok(this.active.to_string()),
+            write |this, value, cx| {
+                this.active = crate::values::read(value)?;
+                if this.active {
+                    cx.schedule();
+                }
+                Ok(String::new())
+            };
+        "burst": "the most packets of one turn",
+            read |this, _, _| Ok(this.burst.to_string()),
+            write |this, value, _| {
+                this.burst = crate::values::read::<u32>(value)?.max(1);
+                Ok(String::new())
+            };
+        "reset_counts": "sets the count to 0",
+            write |this, _, _| {
+                this.count = 0;
+                Ok(String::new())
+            };
+    }
+}
+
+impl EmittingElement for Discard {
+    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+        self.count += 1;
+        cx.services.pool.discard(packet);
+    }
+
+    fn push_batch(&mut self, _: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.count += batch.len() as u64;
+        batch.take_packets().for_each(|packet| cx.services.pool.discard(packet));
+    }
+}

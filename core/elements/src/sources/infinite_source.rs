@@ -1,0 +1,223 @@
+//! `InfiniteSource`: sends copies of a packet as fast as it can.
+
+use std::rc::Rc;
+use weir_graph::arguments::{ByteString, RawArgument};
+use weir_graph::engine::{
+    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence, Packet, Reason,
+    SignalId, SourceBytes, TaskRun, WaitsFor, most_packets,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "InfiniteSource",
+    ports: "0/1",
+    processing: "a/a",
+    flow: "x/y",
+    cost: CostClass::E1,
+    effects: Effects::CLOCK,
+    order: OrderDependence::Ordered,
+    manual: "\
+sends copies of a packet as fast as possible
+
+InfiniteSource([DATA, LIMIT, BURST, ACTIVE, keywords TIMESTAMP, LENGTH, STOP, END_CALL])
+
+InfiniteSource sends LIMIT packets with the bytes DATA; all packets share them until an element writes.
+
+Arguments:
+  DATA       the bytes of a packet. Default: a text of 64 bytes.
+  LIMIT      the number of packets; -1 for no limit. Default -1.
+  BURST      the packets of one turn. Default 1.
+  ACTIVE     false: sends no packets. Default true.
+  TIMESTAMP  true: each packet gets the present time. Default true.
+  LENGTH     the length of a packet: DATA is cut, or repeated. Default: the length of DATA.
+  STOP       true: stops the driver after the last packet. Default false.
+  END_CALL   a write handler that is called after the last packet. Not with STOP.
+
+Handlers:
+  count   r   the number of sent packets
+  reset   w   sets the count to 0, and goes on
+  active  rw  the argument
+  limit   rw  the argument
+  burst   rw  the argument
+  data    rw  the argument
+  length  rw  the argument",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let data = args.either("DATA").or(ByteString(DEFAULT.to_vec())).0;
+        let limit = args.either("LIMIT").or(-1);
+        let burst = args.either("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
+        let active = args.either("ACTIVE").or(true);
+        let has_time = args.keyword("TIMESTAMP").or(true);
+        let length: Option<u32> = args.keyword("LENGTH").within(0..=LENGTH_MAX).optional();
+        let stop = args.keyword("STOP").or(false);
+        let call: Option<RawArgument> = args.keyword("END_CALL").optional();
+        if stop && call.is_some() {
+            args.error("END_CALL", "not together with STOP");
+        }
+        args.end()?;
+        let end_call = if stop { Some("stop".to_owned()) } else { call.map(|call| call.0) };
+        let nonempty = cx.services.signals.create(active);
+        let bytes: Rc<dyn SourceBytes> = Rc::new(Vec::new());
+        let waits_for = WaitsFor::Nothing;
+        let mut source =
+            InfiniteSource { data, length, limit, burst, active, has_time, end_call, count: 0, bytes, nonempty, waits_for };
+        source.make_bytes();
+        Ok(BuiltElement::emitting(source))
+    },
+};
+
+/// The bytes of a packet without DATA.
+const DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
+
+/// The most bytes of a packet.
+const LENGTH_MAX: u32 = 65_535;
+
+struct InfiniteSource {
+    data: Vec<u8>,
+    length: Option<u32>,
+    /// Negative for no limit.
+    limit: i64,
+    burst: u32,
+    active: bool,
+    has_time: bool,
+    end_call: Option<String>,
+    count: u64,
+    /// What all packets share.
+    bytes: Rc<dyn SourceBytes>,
+    nonempty: SignalId,
+    waits_for: WaitsFor,
+}
+
+impl InfiniteSource {
+    fn make_bytes(&mut self) {
+        let length = self.length.map_or(self.data.len(), |length| length as usize);
+        let bytes: Vec<u8> = match self.data.is_empty() {
+            true => vec![0; length],
+            false => self.data.iter().copied().cycle().take(length).collect(),
+        };
+        self.bytes = Rc::new(bytes);
+    }
+
+    /// Returns the number of packets that are left, at most `most`.
+    fn left(&self, most: usize) -> usize {
+        match u64::try_from(self.limit) {
+            Ok(limit) => usize::try_from(limit.saturating_sub(self.count)).unwrap_or(usize::MAX).min(most),
+            Err(_) => most,
+        }
+    }
+
+    fn next(&mut self, cx: &mut Context<'_>) -> Packet {
+        self.count += 1;
+        let length = self.bytes.bytes().len();
+        let mut packet = cx.services.pool.of_source(Rc::clone(&self.bytes), 0..length);
+        if self.has_time {
+            let now = cx.services.now();
+            packet.set_time(now);
+        }
+        packet
+    }
+
+    fn end(&self, cx: &mut Context<'_>) {
+        if let Some(call) = &self.end_call {
+            cx.services.call_later(cx.element(), call);
+        }
+    }
+
+    fn wake(&self, cx: &mut Context<'_>) {
+        if self.active {
+            cx.services.wake(self.nonempty);
+            cx.schedule();
+        }
+    }
+}
+
+impl Element for InfiniteSource {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        if cx.ports().outputs_push[0] {
+            self.waits_for = cx.wait_for_room(0);
+            cx.add_task(true);
+        }
+        Ok(())
+    }
+
+    fn effects(&self) -> Option<Effects> {
+        Some(if self.has_time { Effects::CLOCK } else { Effects::NONE })
+    }
+
+    fn nonempty_signal(&self) -> Option<SignalId> {
+        Some(self.nonempty)
+    }
+
+    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+        if !self.active || !cx.is_active(&self.waits_for) {
+            return TaskRun { work: 0, again: false };
+        }
+        let work = self.left(most_packets(most, self.burst as usize));
+        for _ in 0..work {
+            let packet = self.next(cx);
+            cx.emit(0, packet);
+        }
+        if work == 0 {
+            self.end(cx);
+        }
+        TaskRun { work, again: work > 0 }
+    }
+
+    handlers! {
+        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "reset": "sets the count to 0, and goes on",
+            write |this, _, cx| {
+                this.count = 0;
+                this.wake(cx);
+                Ok(String::new())
+            };
+        "active": "false if no packets are sent",
+            read |this, _, _| Ok(this.active.to_string()),
+            write |this, value, cx| {
+                this.active = crate::values::read(value)?;
+                this.wake(cx);
+                Ok(String::new())
+            };
+        "limit": "the number of packets",
+            read |this, _, _| Ok(this.limit.to_string()),
+            write |this, value, cx| {
+                this.limit = crate::values::read(value)?;
+                this.wake(cx);
+                Ok(String::new())
+            };
+        "burst": "the packets of one turn",
+            read |this, _, _| Ok(this.burst.to_string()),
+            write |this, value, _| {
+                this.burst = crate::values::read::<u32>(value)?.max(1);
+                Ok(String::new())
+            };
+        "data": "the bytes of a packet",
+            read |this, _, _| Ok(String::from_utf8_lossy(&this.data).into_owned()),
+            write |this, value, _| {
+                this.data = crate::values::read::<ByteString>(value)?.0;
+                this.make_bytes();
+                Ok(String::new())
+            };
+        "length": "the length of a packet",
+            read |this, _, _| Ok(this.bytes.bytes().len().to_string()),
+            write |this, value, _| {
+                this.length = Some(crate::values::read::<u32>(value)?.min(LENGTH_MAX));
+                this.make_bytes();
+                Ok(String::new())
+            };
+    }
+}
+
+impl EmittingElement for InfiniteSource {
+    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+        if self.active && self.left(1) == 1 {
+            return Some(self.next(cx));
+        }
+        if self.active {
+            self.end(cx);
+        }
+        cx.services.signals.sleep(self.nonempty);
+        None
+    }
+}

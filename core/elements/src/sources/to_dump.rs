@@ -1,0 +1,146 @@
+//! `ToDump`: writes packets to a capture.
+
+use weir_graph::arguments::{FileName, WordArgument};
+use weir_graph::engine::{
+    BuiltElement, CaptureWriter, Context, CostClass, Effects, Element, ElementClass, EmittingElement, EXTRA_LENGTH,
+    OrderDependence, Packet, Reason, Services, TaskRun, WaitsFor,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "ToDump",
+    ports: "1/0-1",
+    processing: "a/h",
+    flow: "x/x",
+    cost: CostClass::E2,
+    effects: Effects::FILES,
+    order: OrderDependence::Ordered,
+    manual: "\
+writes packets to a capture
+
+ToDump(FILENAME [, keywords SNAPLEN, ENCAP, EXTRA_LENGTH, NANO, UNBUFFERED])
+
+ToDump writes a pcap file, or a pcapng file if its name ends with `.pcapng`. The file has its name when it is complete; \
+before, the name ends with `.part`. `-` is standard output. Packets go on to an output, if there is one.
+
+Arguments:
+  FILENAME      the capture
+  SNAPLEN       the most bytes of a packet that are written; 0 for all. Default 0.
+  ENCAP         the link type: ETHER, IP, PPP, FDDI, 802_11 or SLL. Default ETHER.
+  EXTRA_LENGTH  true: the length of a packet includes the annotation EXTRA_LENGTH. Default true.
+
+NANO and UNBUFFERED are accepted and change nothing: time stamps have nanoseconds.
+
+Handlers:
+  count         r   the number of packets
+  filename      r   the argument
+  reset_counts  w   sets the count to 0",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let file: FileName = args.positional("FILENAME").required();
+        let snap: u32 = args.either("SNAPLEN").or(0);
+        let encapsulation: WordArgument = args.either("ENCAP").or(WordArgument("ETHER".to_owned()));
+        let has_extra = args.keyword("EXTRA_LENGTH").or(true);
+        let _: Option<bool> = args.keyword("NANO").optional();
+        let _: Option<bool> = args.keyword("UNBUFFERED").optional();
+        let _: Option<bool> = args.keyword("USE_ENCAP_FROM").optional();
+        let link_type = LINK_TYPES.iter().find(|(name, _)| *name == encapsulation.0).map(|(_, number)| *number);
+        if link_type.is_none() {
+            let names: Vec<&str> = LINK_TYPES.iter().map(|(name, _)| *name).collect();
+            args.error("ENCAP", format!("no such link type; there are {}", names.join(", ")));
+        }
+        args.end()?;
+        Ok(BuiltElement::emitting(ToDump {
+            file: file.0,
+            writer: None,
+            link_type: link_type.unwrap_or(1),
+            snap,
+            has_extra,
+            count: 0,
+            waits_for: WaitsFor::Nothing,
+        }))
+    },
+};
+
+/// The names of link types, with their numbers in captures.
+const LINK_TYPES: &[(&str, u32)] =
+    &[("ETHER", 1), ("IP", 101), ("PPP", 9), ("FDDI", 10), ("802_11", 105), ("SLL", 113)];
+
+struct ToDump {
+    file: String,
+    writer: Option<Box<dyn CaptureWriter>>,
+    link_type: u32,
+    snap: u32,
+    has_extra: bool,
+    count: u64,
+    waits_for: WaitsFor,
+}
+
+impl ToDump {
+    fn write(&mut self, packet: Packet, cx: &mut Context<'_>) {
+        let bytes = packet.bytes();
+        let extra = packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes);
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let wire_length = length.saturating_add(if self.has_extra { extra } else { 0 });
+        let most = if self.snap == 0 { bytes.len() } else { bytes.len().min(self.snap as usize) };
+        let result = self.writer.as_mut().map(|writer| writer.write(packet.time(), &bytes[..most], wire_length));
+        match result {
+            Some(Ok(())) => self.count += 1,
+            Some(Err(reason)) => {
+                // The reason is reported once, and by `finish`.
+                let text = format!("{}: {reason}\n", self.file);
+                cx.services.system.write_text(weir_graph::engine::TextOutput::Error, &text);
+                self.writer = None;
+                cx.services.stop();
+            }
+            None => {}
+        }
+        cx.emit_or_discard(0, packet);
+    }
+}
+
+impl Element for ToDump {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        self.writer = Some(cx.services.system.create_capture(&self.file, self.link_type, self.snap)?);
+        if cx.ports().inputs_pull[0] {
+            self.waits_for = cx.wait_for_packets(0);
+            cx.add_task(true);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+        let mut work = 0;
+        while work < most
+            && let Some(packet) = cx.pull(0)
+        {
+            self.write(packet, cx);
+            work += 1;
+        }
+        TaskRun { work, again: work > 0 || cx.is_active(&self.waits_for) }
+    }
+
+    fn finish(&mut self, _: &mut Services) -> Result<(), Reason> {
+        match self.writer.as_mut() {
+            Some(writer) => writer.finish().map_err(|reason| format!("{}: {reason}", self.file)),
+            None => Err(format!("{} is not complete", self.file)),
+        }
+    }
+
+    handlers! {
+        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "filename": "the capture", read |this, _, _| Ok(this.file.clone());
+        "reset_counts": "sets the count to 0",
+            write |this, _, _| {
+                this.count = 0;
+                Ok(String::new())
+            };
+    }
+}
+
+impl EmittingElement for ToDump {
+    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+        self.write(packet, cx);
+    }
+}
