@@ -15,6 +15,7 @@ mod measuring;
 mod queues;
 mod sources;
 mod switching;
+pub mod testing;
 mod values;
 
 use weir_graph::engine::{ElementClass, ElementClasses};

@@ -1,8 +1,8 @@
 //! `Strip` and `Unstrip`: remove bytes from the start of packets, and bring them back.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, RoutingElement,
-    Services,
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
 };
 
 /// The class that removes bytes.

@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::RawArgument;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, Reason,
-    RoutingElement, Services,
+    BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    Reason, RoutingElement, Services,
 };
 use weir_graph::handlers;
 

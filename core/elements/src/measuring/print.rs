@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, EXTRA_LENGTH, OrderDependence, Packet,
-    RoutingElement, Services, TextOutput,
+    BuiltElement, CostClass, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, OrderDependence,
+    Packet, RoutingElement, Services, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -104,7 +104,8 @@ impl Print {
             match self.contents {
                 Contents::Hex => _ = write!(line, "{gap}{byte:02x}"),
                 Contents::Ascii => {
-                    let shown = if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+                    let shown =
+                        if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
                     _ = write!(line, "{gap}{shown}");
                 }
                 Contents::None => {}

@@ -43,7 +43,9 @@ pub static QUEUE: ElementClass = ElementClass {
         "Queue stores pushed packets until they are pulled. A packet that comes to a full queue is discarded. Elements that \
 pull sleep while the queue is empty, and sources sleep while it is full."
     ),
-    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: true, is_mixed: false }),
+    build: |cx| {
+        build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: true, is_mixed: false })
+    },
 };
 
 /// The class of queues without signals.
@@ -54,7 +56,9 @@ pub static SIMPLE_QUEUE: ElementClass = ElementClass {
         "SimpleQueue",
         "As Queue, but neither those that pull nor sources learn whether it is empty or full, so they try again and again."
     ),
-    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: false, is_nonfull: false, is_mixed: false }),
+    build: |cx| {
+        build(cx, QueueKind { drops_front: false, is_nonempty: false, is_nonfull: false, is_mixed: false })
+    },
     ..QUEUE
 };
 
@@ -66,7 +70,9 @@ pub static NOTIFIER_QUEUE: ElementClass = ElementClass {
         "NotifierQueue",
         "As Queue, but sources do not learn whether it is full."
     ),
-    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: false }),
+    build: |cx| {
+        build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: false })
+    },
     ..QUEUE
 };
 
@@ -94,7 +100,9 @@ pub static MIXED_QUEUE: ElementClass = ElementClass {
         "Packets of input 0 go behind all others, as in a Queue. Packets of input 1 go before all others. A full queue \
 discards a packet of input 0, and for a packet of input 1 the last stored one."
     ),
-    build: |cx| build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: true }),
+    build: |cx| {
+        build(cx, QueueKind { drops_front: false, is_nonempty: true, is_nonfull: false, is_mixed: true })
+    },
     ..QUEUE
 };
 
@@ -106,7 +114,9 @@ pub static FRONT_DROP_QUEUE: ElementClass = ElementClass {
         "FrontDropQueue",
         "As Queue, but a packet that comes to a full queue is stored, and the oldest one is discarded."
     ),
-    build: |cx| build(cx, QueueKind { drops_front: true, is_nonempty: true, is_nonfull: false, is_mixed: false }),
+    build: |cx| {
+        build(cx, QueueKind { drops_front: true, is_nonempty: true, is_nonfull: false, is_mixed: false })
+    },
     ..QUEUE
 };
 
@@ -182,7 +192,8 @@ impl Queue {
 
     fn set_capacity(&mut self, capacity: usize, cx: &mut Context<'_>) {
         while self.packets.len() > capacity {
-            let dropped = if self.kind.drops_front { self.packets.pop_front() } else { self.packets.pop_back() };
+            let dropped =
+                if self.kind.drops_front { self.packets.pop_front() } else { self.packets.pop_back() };
             self.drops += 1;
             dropped.into_iter().for_each(|packet| cx.services.pool.discard(packet));
         }

@@ -1,8 +1,8 @@
 //! `Unqueue`: pulls packets and pushes them.
 
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence, Reason, TaskRun,
-    WaitsFor, most_packets,
+    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
+    Reason, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 

@@ -1,8 +1,8 @@
 //! `Discard`: discards all packets, pushed or pulled.
 
 use weir_graph::engine::{
-    Batch, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence, Packet,
-    Reason, TaskRun, WaitsFor, most_packets,
+    Batch, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
+    OrderDependence, Packet, Reason, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 

@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::{ArgumentFault, FileName, FixedDecimal, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, CaptureReader, CapturedPacket, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
-    EXTRA_LENGTH, OrderDependence, Packet, Reason, SignalId, TaskRun, WaitsFor,
+    BuiltElement, CaptureReader, CapturedPacket, Context, CostClass, EXTRA_LENGTH, Effects, Element,
+    ElementClass, EmittingElement, OrderDependence, Packet, Reason, SignalId, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -92,7 +92,11 @@ Handlers:
 const WHOLE: i64 = 1_000_000_000;
 
 fn is_part(value: &FixedDecimal<9>) -> Result<(), ArgumentFault> {
-    if (0..=WHOLE).contains(&value.0) { Ok(()) } else { Err(ArgumentFault::Other("expected a number from 0 to 1".to_owned())) }
+    if (0..=WHOLE).contains(&value.0) {
+        Ok(())
+    } else {
+        Err(ArgumentFault::Other("expected a number from 0 to 1".to_owned()))
+    }
 }
 
 /// The link type of Ethernet in captures.
@@ -154,7 +158,8 @@ impl FromDump {
                     None
                 }
             };
-            let Some(packet) = packet.filter(|packet| self.limits.end.is_none_or(|end| packet.time < end)) else {
+            let Some(packet) = packet.filter(|packet| self.limits.end.is_none_or(|end| packet.time < end))
+            else {
                 self.end(cx);
                 return None;
             };
@@ -169,7 +174,9 @@ impl FromDump {
             if let Some(interval) = self.limits.interval.take() {
                 self.limits.end = Some(Timestamp(packet.time.0.saturating_add(interval.0)));
             }
-            if self.sample < WHOLE.unsigned_abs() && cx.services.random() % WHOLE.unsigned_abs() >= self.sample {
+            if self.sample < WHOLE.unsigned_abs()
+                && cx.services.random() % WHOLE.unsigned_abs() >= self.sample
+            {
                 continue;
             }
             return Some(packet);

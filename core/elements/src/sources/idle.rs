@@ -1,8 +1,8 @@
 //! `Idle`: neither sends nor accepts packets.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, RoutingElement,
-    Services,
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
 };
 
 /// The class.

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use weir_graph::arguments::{ByteString, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence, Packet, Reason,
-    SignalId, SourceBytes, TaskRun, WaitsFor, most_packets,
+    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
+    Packet, Reason, SignalId, SourceBytes, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 
@@ -60,8 +60,19 @@ Handlers:
         let nonempty = cx.services.signals.create(active);
         let bytes: Rc<dyn SourceBytes> = Rc::new(Vec::new());
         let waits_for = WaitsFor::Nothing;
-        let mut source =
-            InfiniteSource { data, length, limit, burst, active, has_time, end_call, count: 0, bytes, nonempty, waits_for };
+        let mut source = InfiniteSource {
+            data,
+            length,
+            limit,
+            burst,
+            active,
+            has_time,
+            end_call,
+            count: 0,
+            bytes,
+            nonempty,
+            waits_for,
+        };
         source.make_bytes();
         Ok(BuiltElement::emitting(source))
     },

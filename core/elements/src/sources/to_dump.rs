@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::{FileName, WordArgument};
 use weir_graph::engine::{
-    BuiltElement, CaptureWriter, Context, CostClass, Effects, Element, ElementClass, EmittingElement, EXTRA_LENGTH,
-    OrderDependence, Packet, Reason, Services, TaskRun, WaitsFor,
+    BuiltElement, CaptureWriter, Context, CostClass, EXTRA_LENGTH, Effects, Element, ElementClass,
+    EmittingElement, OrderDependence, Packet, Reason, Services, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 
@@ -84,7 +84,8 @@ impl ToDump {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wire_length = length.saturating_add(if self.has_extra { extra } else { 0 });
         let most = if self.snap == 0 { bytes.len() } else { bytes.len().min(self.snap as usize) };
-        let result = self.writer.as_mut().map(|writer| writer.write(packet.time(), &bytes[..most], wire_length));
+        let result =
+            self.writer.as_mut().map(|writer| writer.write(packet.time(), &bytes[..most], wire_length));
         match result {
             Some(Ok(())) => self.count += 1,
             Some(Err(reason)) => {

@@ -8,5 +8,12 @@ mod tee;
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
-pub const CLASSES: &[&ElementClass] =
-    &[&null::NULL, &null::PUSH_NULL, &null::PULL_NULL, &paint::CLASS, &switch::CLASS, &tee::TEE, &tee::PULL_TEE];
+pub const CLASSES: &[&ElementClass] = &[
+    &null::NULL,
+    &null::PUSH_NULL,
+    &null::PULL_NULL,
+    &paint::CLASS,
+    &switch::CLASS,
+    &tee::TEE,
+    &tee::PULL_TEE,
+];

@@ -1,8 +1,8 @@
 //! `Null`, `PushNull`, `PullNull`: pass packets on unchanged.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, RoutingElement,
-    Services,
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
 };
 
 /// The class that pushes or pulls.

@@ -1,8 +1,8 @@
 //! `Switch`: sends all packets to one output.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, RoutingElement,
-    Services,
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
 };
 use weir_graph::handlers;
 

@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet,
+    BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
+    OrderDependence, Packet,
 };
 
 /// The class that pushes.

@@ -7,6 +7,9 @@ pub trait Clock {
     /// Returns the time.
     fn now(&mut self) -> Timestamp;
 
+    /// Returns the time of the latest look, or a later one. Unlike a look it takes no time in a simulation.
+    fn latest(&self) -> Timestamp;
+
     /// Waits until this time, or, if there is none, for an event. May return earlier.
     fn wait(&mut self, until: Option<Timestamp>);
 
@@ -34,6 +37,10 @@ impl Default for SimulatedClock {
 impl Clock for SimulatedClock {
     fn now(&mut self) -> Timestamp {
         self.0.0 += 1;
+        self.0
+    }
+
+    fn latest(&self) -> Timestamp {
         self.0
     }
 

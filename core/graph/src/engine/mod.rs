@@ -38,8 +38,8 @@ pub use clock::{Clock, SimulatedClock};
 pub use context::{Context, Services};
 pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoSystem, System, TextOutput};
 pub use element::{
-    BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch, RoutingElement, TaskRun,
-    most_packets,
+    BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
+    RoutingElement, TaskRun, most_packets,
 };
 pub use packet::{HEADROOM, PACKET_BYTES_MAX, Packet, PacketPool, PacketType, SourceBytes};
 pub use plan::{OneByOne, Plan};

@@ -18,6 +18,7 @@ use crate::nearest::suggestion;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_units::Timestamp;
 
 /// An error of a graph, at the place at which the configuration has to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,7 +215,19 @@ impl Router {
 
     /// Runs until the graph stops itself, or nothing is left to do.
     pub fn run(&mut self) {
-        while self.step() {}
+        self.run_until(None);
+    }
+
+    /// Runs until the graph stops itself, nothing is left to do, or this time.
+    pub fn run_until(&mut self, end: Option<Timestamp>) {
+        while self.step() {
+            let next =
+                if self.services.schedule.has_task() { None } else { self.services.schedule.next_timer() };
+            let is_over = |end| self.services.clock.latest() >= end || next.is_some_and(|next| next > end);
+            if end.is_some_and(is_over) {
+                break;
+            }
+        }
     }
 
     /// Completes the results of all elements, such as files.

@@ -1,0 +1,378 @@
+//! Tests of elements in a readable form: a graph, and what is to come of it.
+//!
+//! A test is a text file with the name of the element. Its first line says what it shows. Sections begin with `---`:
+//!
+//! ```text
+//! A Counter counts packets and bytes.
+//! --- graph
+//! FromDump(in, STOP true) -> c :: Counter -> ToDump(out);
+//! --- capture in
+//! 1.000000000 000102
+//! 1.500000000 0001020304 60
+//! --- handlers
+//! c.count 2
+//! c.byte_count 8
+//! --- capture out
+//! 1.000000000 000102
+//! 1.500000000 0001020304 60
+//! ```
+//!
+//! | section | content |
+//! |---|---|
+//! | `graph` | the configuration |
+//! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write |
+//! | `file NAME` | a text that elements can read |
+//! | `write` | write handlers that are called before the run, one a line |
+//! | `handlers` | read handlers that are called after the run, each with its value; a value with several lines follows in lines that begin with two spaces |
+//! | `stderr`, `stdout` | the text on standard error, and on standard output |
+//! | `errors` | the errors of the configuration, instead of a run |
+//! | `ends` | the seconds of simulated time after which the run is stopped; without it, a graph has to stop itself |
+//!
+//! Each test runs twice, with batches of 64 packets and of 1, in simulated time. Both runs must give the same.
+
+use crate::AllElements;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::rc::Rc;
+use weir_graph::engine::{
+    CaptureReader, CaptureWriter, CapturedPacket, Router, RunOptions, SimulatedClock, System, TextOutput,
+};
+use weir_graph::language::{ConfigurationSource, parse};
+use weir_units::{Nanos, Timestamp};
+
+/// A test of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct GraphTest {
+    /// The statement that the test shows.
+    pub title: String,
+    graph: String,
+    inputs: BTreeMap<String, Vec<TestPacket>>,
+    files: BTreeMap<String, String>,
+    writes: Vec<String>,
+    ends: Option<Nanos>,
+    expected: Results,
+}
+
+/// A packet in a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TestPacket {
+    time: Timestamp,
+    bytes: Vec<u8>,
+    wire_length: u32,
+}
+
+/// What comes of a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Results {
+    captures: BTreeMap<String, Vec<TestPacket>>,
+    handlers: Vec<(String, String)>,
+    errors: Option<String>,
+    /// The texts, if the test states them.
+    stderr: Option<String>,
+    stdout: Option<String>,
+}
+
+/// The reason for which a test is not passed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphTestError {
+    /// The file is no test.
+    #[error("line {line}: {reason}")]
+    Form {
+        /// The line.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The results are others.
+    #[error("with batches of {batch}: {what}\n  expected: {expected}\n  found:    {found}")]
+    Other {
+        /// The most packets of a batch.
+        batch: usize,
+        /// The part of the results.
+        what: String,
+        /// The expected value.
+        expected: String,
+        /// The value that was found.
+        found: String,
+    },
+}
+
+impl GraphTest {
+    /// Reads a test.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphTestError::Form`] if the text is none.
+    pub fn read(text: &str) -> Result<Self, GraphTestError> {
+        let mut test = GraphTest::default();
+        let mut section: Vec<&str> = Vec::new();
+        let mut has_results = false;
+        for (index, line) in text.lines().enumerate() {
+            let wrong = |reason: String| GraphTestError::Form { line: index + 1, reason };
+            if let Some(name) = line.strip_prefix("---") {
+                section = name.split_whitespace().collect();
+                match section[..] {
+                    ["handlers"] => has_results = true,
+                    ["errors"] => (has_results, test.expected.errors) = (true, Some(String::new())),
+                    ["stderr"] => (has_results, test.expected.stderr) = (true, Some(String::new())),
+                    ["stdout"] => (has_results, test.expected.stdout) = (true, Some(String::new())),
+                    ["capture", name] if has_results => {
+                        _ = test.expected.captures.insert(name.to_owned(), Vec::new())
+                    }
+                    ["capture", name] => _ = test.inputs.insert(name.to_owned(), Vec::new()),
+                    ["file", name] => _ = test.files.insert(name.to_owned(), String::new()),
+                    ["graph"] | ["write"] | ["ends"] => {}
+                    _ => return Err(wrong(format!("no section is named '{}'", name.trim()))),
+                }
+                continue;
+            }
+            let is_empty = line.trim().is_empty();
+            match section[..] {
+                [] => {
+                    if !is_empty {
+                        test.title.push_str(line);
+                    }
+                }
+                ["graph"] => _ = writeln!(test.graph, "{line}"),
+                ["file", name] => {
+                    let text = test.files.entry(name.to_owned()).or_default();
+                    _ = writeln!(text, "{line}");
+                }
+                ["stderr"] => add_line(&mut test.expected.stderr, line),
+                ["stdout"] => add_line(&mut test.expected.stdout, line),
+                ["errors"] => add_line(&mut test.expected.errors, line),
+                _ if is_empty => {}
+                ["write"] => test.writes.push(line.trim().to_owned()),
+                ["ends"] => {
+                    let seconds =
+                        line.trim().parse().map_err(|_| wrong("expected a number of seconds".to_owned()))?;
+                    test.ends = Some(Nanos(Nanos::SECOND.0.saturating_mul(seconds)));
+                }
+                ["handlers"] => match (line.strip_prefix("  "), test.expected.handlers.last_mut()) {
+                    (Some(more), Some((_, value))) => {
+                        let gap = if value.is_empty() { "" } else { "\n" };
+                        _ = write!(value, "{gap}{more}");
+                    }
+                    _ => {
+                        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+                        test.expected.handlers.push((name.to_owned(), value.trim().to_owned()));
+                    }
+                },
+                ["capture", name] => {
+                    let packet = read_packet(line)
+                        .ok_or_else(|| wrong("expected: SECONDS HEX [LENGTH]".to_owned()))?;
+                    let all = if has_results { &mut test.expected.captures } else { &mut test.inputs };
+                    all.entry(name.to_owned()).or_default().push(packet);
+                }
+                _ => {}
+            }
+        }
+        if test.graph.trim().is_empty() {
+            return Err(GraphTestError::Form {
+                line: text.lines().count(),
+                reason: "there is no graph".to_owned(),
+            });
+        }
+        Ok(test)
+    }
+
+    /// Runs the test in both ways.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphTestError::Other`] with the first difference.
+    pub fn check(&self) -> Result<(), GraphTestError> {
+        for batch in [1, 64] {
+            self.compare(batch, &self.run(batch))?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, batch: usize) -> Results {
+        let mut results = Results::default();
+        let source = ConfigurationSource { name: "graph", bytes: self.graph.as_bytes() };
+        let flat = match parse(&source, &[], &AllElements) {
+            Ok(flat) => flat,
+            Err(errors) => {
+                results.errors = Some(format!("{}\n", errors.to_string().trim_end()));
+                return results;
+            }
+        };
+        let written = Rc::new(RefCell::new(Written::default()));
+        let system = TestSystem {
+            inputs: self.inputs.clone(),
+            files: self.files.clone(),
+            written: Rc::clone(&written),
+        };
+        // In a simulation tasks alternate packet by packet; a quantum shows what happens in real time.
+        let options = RunOptions { batch, ..RunOptions::default() };
+        let clock = Box::<SimulatedClock>::default();
+        let mut router = match Router::new(flat, &AllElements, Box::new(system), clock, options) {
+            Ok(router) => router,
+            Err(errors) => {
+                results.errors = Some(errors.iter().map(|error| format!("{error}\n")).collect());
+                return results;
+            }
+        };
+        for call in &self.writes {
+            if let Err(reason) = router.write_handler(call) {
+                results.errors = Some(format!("{call}: {reason}\n"));
+                return results;
+            }
+        }
+        let end = self.ends.map(|ends| Timestamp(SimulatedClock::START.0.saturating_add(ends.0)));
+        router.run_until(end);
+        for (name, _) in &self.expected.handlers {
+            let value = router.read_handler(name).unwrap_or_else(|reason| format!("error: {reason}"));
+            results.handlers.push((name.clone(), value.trim_end().to_owned()));
+        }
+        if let Err(errors) = router.finish() {
+            results.errors = Some(errors.iter().map(|error| format!("{error}\n")).collect());
+        }
+        let written = written.take();
+        results.captures = written.captures;
+        (results.stderr, results.stdout) = (Some(written.stderr), Some(written.stdout));
+        results
+    }
+
+    fn compare(&self, batch: usize, found: &Results) -> Result<(), GraphTestError> {
+        let same = |what: &str, expected: &str, found: &str| {
+            if expected.trim_end() == found.trim_end() {
+                return Ok(());
+            }
+            let (what, expected, found) = (what.to_owned(), expected.to_owned(), found.to_owned());
+            Err(GraphTestError::Other { batch, what, expected, found })
+        };
+        same(
+            "errors",
+            self.expected.errors.as_deref().unwrap_or_default(),
+            found.errors.as_deref().unwrap_or_default(),
+        )?;
+        for ((name, expected), (_, found)) in self.expected.handlers.iter().zip(&found.handlers) {
+            same(name, expected, found)?;
+        }
+        for (name, expected) in &self.expected.captures {
+            let found = found.captures.get(name).map_or(&[][..], Vec::as_slice);
+            same(&format!("capture {name}"), &show_packets(expected), &show_packets(found))?;
+        }
+        if let Some(expected) = &self.expected.stderr {
+            same("stderr", expected, found.stderr.as_deref().unwrap_or_default())?;
+        }
+        if let Some(expected) = &self.expected.stdout {
+            same("stdout", expected, found.stdout.as_deref().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
+fn add_line(text: &mut Option<String>, line: &str) {
+    if let Some(text) = text {
+        _ = writeln!(text, "{line}");
+    }
+}
+
+fn read_packet(line: &str) -> Option<TestPacket> {
+    let mut words = line.split_whitespace();
+    let (seconds, fraction) = words.next()?.split_once('.')?;
+    let fraction = format!("{fraction:0<9}").parse::<u64>().ok()?;
+    let time = Timestamp(seconds.parse::<u64>().ok()?.checked_mul(Nanos::SECOND.0)?.checked_add(fraction)?);
+    let hex = words.next()?;
+    let hex = if hex == "-" { "" } else { hex };
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect::<Option<_>>()?;
+    let length = u32::try_from(bytes.len()).ok()?;
+    let wire_length = words.next().map_or(Ok(length), str::parse).ok()?;
+    Some(TestPacket { time, bytes, wire_length })
+}
+
+fn show_packets(packets: &[TestPacket]) -> String {
+    let mut text = String::new();
+    for TestPacket { time, bytes, wire_length } in packets {
+        _ = write!(text, "\n    {}.{:09} ", time.0 / Nanos::SECOND.0, time.0 % Nanos::SECOND.0);
+        bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+        if bytes.is_empty() {
+            text.push('-');
+        }
+        if *wire_length as usize != bytes.len() {
+            _ = write!(text, " {wire_length}");
+        }
+    }
+    text
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    captures: BTreeMap<String, Vec<TestPacket>>,
+    stderr: String,
+    stdout: String,
+}
+
+/// A system in memory.
+struct TestSystem {
+    inputs: BTreeMap<String, Vec<TestPacket>>,
+    files: BTreeMap<String, String>,
+    written: Rc<RefCell<Written>>,
+}
+
+struct TestReader(std::vec::IntoIter<TestPacket>);
+
+impl CaptureReader for TestReader {
+    fn link_type(&self) -> u32 {
+        1
+    }
+
+    fn next(&mut self) -> Result<Option<CapturedPacket>, String> {
+        Ok(self.0.next().map(|TestPacket { time, bytes, wire_length }| {
+            let range = 0..bytes.len();
+            CapturedPacket { source: Rc::new(bytes), range, wire_length, time }
+        }))
+    }
+}
+
+struct TestWriter {
+    name: String,
+    written: Rc<RefCell<Written>>,
+}
+
+impl CaptureWriter for TestWriter {
+    fn write(&mut self, time: Timestamp, bytes: &[u8], wire_length: u32) -> Result<(), String> {
+        let mut written = self.written.borrow_mut();
+        let packets = written.captures.entry(self.name.clone()).or_default();
+        packets.push(TestPacket { time, bytes: bytes.to_vec(), wire_length });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl System for TestSystem {
+    fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
+        match self.inputs.get(name) {
+            Some(packets) => Ok(Box::new(TestReader(packets.clone().into_iter()))),
+            None => Err(format!("{name}: no such file")),
+        }
+    }
+
+    fn create_capture(&mut self, name: &str, _: u32, _: u32) -> Result<Box<dyn CaptureWriter>, String> {
+        self.written.borrow_mut().captures.insert(name.to_owned(), Vec::new());
+        Ok(Box::new(TestWriter { name: name.to_owned(), written: Rc::clone(&self.written) }))
+    }
+
+    fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        self.files
+            .get(name)
+            .map(|text| text.clone().into_bytes())
+            .ok_or_else(|| format!("{name}: no such file"))
+    }
+
+    fn write_text(&mut self, output: TextOutput, text: &str) {
+        let mut written = self.written.borrow_mut();
+        match output {
+            TextOutput::Error => written.stderr.push_str(text),
+            TextOutput::Out => written.stdout.push_str(text),
+        }
+    }
+}
