@@ -5,18 +5,25 @@
 pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<String> {
     let allowed = (name.chars().count() / 3).max(1);
     let wanted: Vec<char> = name.chars().flat_map(char::to_lowercase).take(NAME_CHARS_MAX).collect();
-    let mut best: Option<(usize, &str)> = None;
+    let exact: Vec<char> = name.chars().take(NAME_CHARS_MAX).collect();
+    let mut best: Option<(usize, usize, &str)> = None;
     for candidate in candidates {
         if candidate == name || candidate.len().abs_diff(name.len()) > allowed * 4 {
             continue;
         }
         let chars: Vec<char> = candidate.chars().flat_map(char::to_lowercase).take(NAME_CHARS_MAX).collect();
         let far = distance(&wanted, &chars);
-        if far <= allowed && best.is_none_or(|(least, other)| (far, candidate) < (least, other)) {
-            best = Some((far, candidate));
+        if far > allowed || best.is_some_and(|(least, ..)| far > least) {
+            continue;
+        }
+        // Of candidates that differ in capitals only, the one with the same capitals.
+        let chars: Vec<char> = candidate.chars().take(NAME_CHARS_MAX).collect();
+        let found = (far, distance(&exact, &chars), candidate);
+        if best.is_none_or(|best| found < best) {
+            best = Some(found);
         }
     }
-    best.map(|(_, candidate)| candidate.to_owned())
+    best.map(|(.., candidate)| candidate.to_owned())
 }
 
 /// Returns the nearest candidate as the end of a message; nothing if none is similar enough.

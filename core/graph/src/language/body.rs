@@ -1,12 +1,37 @@
 //! The parsed form of a configuration, before compound elements are expanded.
 
 use super::landmark::SourcePosition;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// An index into a [`NameTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameId(u32);
+
+/// Hashes a [`NameId`]. The ids are consecutive numbers, so texts cannot be chosen such that hashes collide.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NameIdHasher(u64);
+
+impl Hasher for NameIdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // The golden ratio: consecutive ids differ in the bits that a hash table uses.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+/// A map with names as keys.
+pub(crate) type NameMap<T> = HashMap<NameId, T, BuildHasherDefault<NameIdHasher>>;
+/// A set of names.
+pub(crate) type NameSet = HashSet<NameId, BuildHasherDefault<NameIdHasher>>;
 
 /// All names of a configuration, each stored once.
 #[derive(Default)]
@@ -29,6 +54,11 @@ impl NameTable {
 
     pub fn find(&self, name: &str) -> Option<NameId> {
         self.ids.get(name).copied()
+    }
+
+    /// Returns true if some name contains a slash, as the names of components do.
+    pub fn has_slashes(&self) -> bool {
+        self.names.iter().any(|name| name.contains('/'))
     }
 
     pub fn get(&self, id: NameId) -> &Arc<str> {
@@ -128,11 +158,11 @@ pub(crate) struct Body {
     pub position: SourcePosition,
     /// Parameters first, in their order, then the variables of `define`.
     pub variables: Vec<BodyVariable>,
-    pub variable_index: HashMap<NameId, usize>,
+    pub variable_index: NameMap<usize>,
     /// The keywords of the parameters.
     pub parameters: Vec<ParameterKeyword>,
     pub nodes: Vec<BodyNode>,
-    pub node_index: HashMap<NameId, usize>,
+    pub node_index: NameMap<usize>,
     pub connections: Vec<BodyConnection>,
     /// The ports of the elements with compound classes.
     pub used: HashMap<usize, UsedPorts>,
@@ -147,10 +177,10 @@ impl Body {
             class,
             position,
             variables: Vec::new(),
-            variable_index: HashMap::new(),
+            variable_index: NameMap::default(),
             parameters: Vec::new(),
             nodes: Vec::new(),
-            node_index: HashMap::new(),
+            node_index: NameMap::default(),
             connections: Vec::new(),
             used: HashMap::new(),
             inputs: 0,

@@ -1,6 +1,8 @@
 //! Expansion of compound elements: an instance of a body for each use of its class.
 
-use super::body::{BodyId, ClassId, ElementClass, NodeKind, NodeName, ParameterKeyword, REST};
+use super::body::{
+    BodyId, ClassId, ElementClass, NameId, NameSet, NodeKind, NodeName, ParameterKeyword, REST,
+};
 use super::error::{LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::SourcePosition;
 use super::limits::{EXPANSION_DEPTH_MAX, FLAT_CONNECTIONS_MAX, FLAT_ELEMENTS_MAX, FLAT_TEXT_BYTES_MAX};
@@ -9,7 +11,7 @@ use super::tunnels::{FlatEdge, FlatNode, TunnelEnds};
 use super::variables::{VariableFrame, VariableValue};
 use super::{ElementDeclaration, FlatConfiguration, Landmark};
 use crate::arguments::text::split_arguments;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A limit was reached, and was reported.
@@ -22,8 +24,12 @@ pub(crate) type Expanded<T = ()> = Result<T, StopExpansion>;
 pub(crate) struct Flattener<'e> {
     pub parser: Parser<'e>,
     pub elements: Vec<ElementDeclaration>,
-    /// The places of the elements, by name.
-    taken: HashMap<Arc<str>, SourcePosition>,
+    /// The places of `elements`, and the names of those that are no components.
+    declared: Vec<(SourcePosition, Option<NameId>)>,
+    /// The classes of `elements`.
+    used_classes: NameSet,
+    /// The places of all elements by name, if a component can have the name of another element.
+    taken: Option<HashMap<Arc<str>, SourcePosition>>,
     pub nodes: Vec<FlatNode>,
     pub edges: Vec<FlatEdge>,
     /// The compound elements and groups, for messages.
@@ -49,10 +55,14 @@ struct PendingInstance {
 ///
 /// All errors of the expansion.
 pub(crate) fn flatten(parser: Parser<'_>) -> Result<FlatConfiguration, LanguageErrors> {
+    // Names of the text without a slash differ from those of components.
+    let taken = parser.names.has_slashes().then(HashMap::new);
     let mut flattener = Flattener {
         parser,
         elements: Vec::new(),
-        taken: HashMap::new(),
+        declared: Vec::new(),
+        used_classes: NameSet::default(),
+        taken,
         nodes: Vec::new(),
         edges: Vec::new(),
         owners: Vec::new(),
@@ -85,13 +95,21 @@ impl Flattener<'_> {
 
     /// Reports elements that have the name of a class, which a connection would take for the class.
     fn check_names(&mut self) {
-        let classes: HashSet<Arc<str>> =
-            self.elements.iter().map(|element| Arc::clone(&element.class)).collect();
+        let has_slashes = self.taken.is_some();
+        let is_class = |(element, (_, name)): &(&ElementDeclaration, &(SourcePosition, Option<NameId>))| {
+            let name = match name {
+                Some(name) => Some(*name),
+                None if has_slashes => self.parser.names.find(&element.name),
+                None => None,
+            };
+            name.is_some_and(|name| self.used_classes.contains(&name))
+        };
         let conflicts: Vec<(SourcePosition, String)> = self
             .elements
             .iter()
-            .filter(|element| classes.contains(&element.name))
-            .filter_map(|element| Some((*self.taken.get(&element.name)?, element.name.to_string())))
+            .zip(&self.declared)
+            .filter(is_class)
+            .map(|(element, (position, _))| (*position, element.name.to_string()))
             .collect();
         for (position, name) in conflicts {
             self.error(position, LanguageFault::ClassAsName(name));
@@ -213,17 +231,18 @@ impl Flattener<'_> {
                 return Ok(FlatNode::Unconnected);
             }
         };
-        let NodeName::Named(name) = node.name else { return Ok(FlatNode::Unconnected) };
-        let name: Arc<str> = match prefix {
-            "" => Arc::clone(self.parser.names.get(name)),
-            _ => format!("{prefix}{}", self.parser.names.get(name)).into(),
+        let NodeName::Named(own_name) = node.name else { return Ok(FlatNode::Unconnected) };
+        let (name, own_name): (Arc<str>, _) = match prefix {
+            "" => (Arc::clone(self.parser.names.get(own_name)), Some(own_name)),
+            _ => (format!("{prefix}{}", self.parser.names.get(own_name)).into(), None),
         };
         if self.instances_left == 0 {
             return Err(self.stop(position, "elements", FLAT_ELEMENTS_MAX));
         }
         self.instances_left -= 1;
         self.charge_text(name.len() + configuration.len(), position)?;
-        if let Some(other) = self.taken.insert(Arc::clone(&name), position) {
+        let taken = self.taken.as_mut();
+        if let Some(other) = taken.and_then(|taken| taken.insert(Arc::clone(&name), position)) {
             let landmark = self.landmark(other);
             let text = format!("element '{name}' previously declared here");
             let fault = LanguageFault::Redeclared(name.to_string());
@@ -244,6 +263,8 @@ impl Flattener<'_> {
                 }
             }
         };
+        self.used_classes.insert(class);
+        self.declared.push((position, own_name));
         let class = Arc::clone(self.parser.names.get(class));
         let landmark = self.landmark(position);
         self.elements.push(ElementDeclaration { name, class, configuration, landmark });
@@ -330,7 +351,7 @@ impl Flattener<'_> {
 
 /// The class of an element after the choice among definitions.
 enum ChosenClass {
-    Primitive(super::body::NameId),
+    Primitive(NameId),
     Body(BodyId),
 }
 

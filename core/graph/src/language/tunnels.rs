@@ -49,34 +49,38 @@ impl Flattener<'_> {
         let destinations = self.tunnel_ends(|edge| edge.to, |edge| edge.from);
         self.check_ports(&sources, &destinations);
 
-        let mut connections = Vec::new();
-        let mut known = HashSet::with_capacity(self.edges.len());
+        // Each connection, and the edge that it begins with.
+        let mut found: Vec<(PortAt, PortAt, usize)> = Vec::with_capacity(self.edges.len());
+        let mut reached = Vec::new();
         let mut steps_left = CONNECTION_STEPS_MAX;
         for index in 0..self.edges.len() {
             let FlatEdge { from, to, position } = self.edges[index];
             let FlatNode::Element(element) = self.nodes[from.0] else { continue };
             let from = (element, from.1);
-            let landmark = self.landmark(position);
-            let mut reached = Vec::new();
-            match self.nodes[to.0] {
-                FlatNode::Element(element) => reached.push((element, to.1)),
-                _ => {
-                    let Some(left) = self.destinations(to, &sources, steps_left, &mut reached) else {
-                        return Err(self.stop(position, "steps through connections", CONNECTION_STEPS_MAX));
-                    };
-                    steps_left = left;
-                }
+            if let FlatNode::Element(element) = self.nodes[to.0] {
+                found.push((from, (element, to.1), index));
+                continue;
             }
-            for to in reached {
-                if known.insert((from, to)) {
-                    connections.push(ElementConnection { from, to, landmark: landmark.clone() });
-                }
-            }
-            if connections.len() > FLAT_CONNECTIONS_MAX {
+            reached.clear();
+            let Some(left) = self.destinations(to, &sources, steps_left, &mut reached) else {
+                return Err(self.stop(position, "steps through connections", CONNECTION_STEPS_MAX));
+            };
+            steps_left = left;
+            if found.len() + reached.len() > FLAT_CONNECTIONS_MAX {
                 return Err(self.stop(position, "connections", FLAT_CONNECTIONS_MAX));
             }
+            found.extend(reached.iter().map(|to| (from, *to, index)));
         }
-        Ok(connections)
+        // Of equal connections, the first one counts.
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_unstable_by_key(|index| (found[*index].0, found[*index].1, *index));
+        order.dedup_by_key(|index| (found[*index].0, found[*index].1));
+        order.sort_unstable();
+        let connection = |index: usize| {
+            let (from, to, edge) = found[index];
+            ElementConnection { from, to, landmark: self.landmark(self.edges[edge].position) }
+        };
+        Ok(order.into_iter().map(connection).collect())
     }
 
     /// Returns the ends of connections that are ports of tunnels, each with the other end, sorted.

@@ -38,7 +38,7 @@ fn chains_are_written_once_and_cycles_are_broken() {
     assert_eq!(
         flat(text).to_text(FlatLayout::Plain),
         "a :: E;\nb :: E;\nc :: E;\nd :: E;\n\n\
-         b [1] -> [2] d;\nc -> b;\nc -> [1] c;\na -> b\n    -> c\n    -> a;\nd -> d;\n"
+         b [1] -> [2] d;\nd -> d;\nc -> b\n    -> c\n    -> a\n    -> b;\nc -> [1] c;\n"
     );
 }
 

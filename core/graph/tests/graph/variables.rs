@@ -47,7 +47,7 @@ fn values_can_use_other_variables() {
 fn values_cannot_change_the_structure_of_the_text() {
     for text in [
         "define($a /); A($a$a x)",
-        "define($a ${x-\"}\"); A($a)",
+        "define($a 1); A(${a-\"}x\")",
         "define($a {x-1}); A($$a)",
         "define($a # 5); A(1,\n$a)",
     ] {

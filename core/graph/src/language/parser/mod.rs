@@ -9,7 +9,9 @@ mod element;
 mod requirement;
 
 use super::ConfigurationSource;
-use super::body::{Body, BodyId, BodyVariable, ClassId, ElementClass, NameId, NameTable, NodeKind, NodeName};
+use super::body::{
+    Body, BodyId, BodyVariable, ClassId, ElementClass, NameId, NameMap, NameTable, NodeKind, NodeName,
+};
 use super::environment::{ClassStatus, LanguageEnvironment};
 use super::error::{LanguageError, LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::{SourceFile, SourcePosition};
@@ -18,7 +20,7 @@ use super::scanner::Scanner;
 use super::token::{Keyword, Symbol, Token, TokenKind};
 use super::{Requirement, limits::SOURCE_BYTES_MAX};
 use crate::nearest::nearest;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The statement at hand cannot be parsed further. The error has been reported.
@@ -48,10 +50,10 @@ pub(crate) struct Parser<'e> {
     /// The body of the statement at hand.
     body: BodyId,
     /// The classes that are visible at the statement at hand.
-    scope: HashMap<NameId, ClassId>,
+    scope: NameMap<ClassId>,
     /// The changes to `scope`, to be undone at the end of a body.
     scope_changes: Vec<(NameId, Option<ClassId>)>,
-    primitives: HashMap<NameId, ClassId>,
+    primitives: NameMap<ClassId>,
     libraries: HashSet<String>,
     /// The number of bodies and groups around the statement at hand.
     nesting: usize,
@@ -77,9 +79,9 @@ impl<'e> Parser<'e> {
             report: LanguageErrors::default(),
             scanner: Scanner::new(0, "".into()),
             body: FILE_BODY,
-            scope: HashMap::new(),
+            scope: NameMap::default(),
             scope_changes: Vec::new(),
-            primitives: HashMap::new(),
+            primitives: NameMap::default(),
             libraries: HashSet::new(),
             nesting: 0,
             connections_left: limits::FLAT_CONNECTIONS_MAX,
@@ -157,6 +159,8 @@ impl<'e> Parser<'e> {
                 }
                 TokenKind::Symbol(Symbol::CloseBrace | Symbol::CloseParenthesis | Symbol::DoubleBar) => {
                     self.syntax_error(token);
+                    // The token would end the skipping of a statement.
+                    self.next();
                     continue;
                 }
                 TokenKind::Identifier
@@ -218,16 +222,14 @@ impl<'e> Parser<'e> {
         self.names.intern(self.scanner.text(token))
     }
 
-    /// Reports a token that cannot stand at its place.
+    /// Reports a token that cannot stand at its place, and puts it back.
     fn syntax_error(&mut self, token: Token) -> SkipStatement {
         let fault = match token.kind {
             TokenKind::End => LanguageFault::SyntaxAtEnd,
             _ => LanguageFault::Syntax(self.scanner.text(token).to_owned()),
         };
         self.error(self.scanner.position(token), fault);
-        if token.kind == TokenKind::End {
-            self.scanner.put_back(token);
-        }
+        self.scanner.put_back(token);
         SkipStatement
     }
 
