@@ -256,6 +256,32 @@ def filter_inputs():
         yield name, text.encode()
 
 
+def graph_language_inputs():
+    """Configurations that together use every part of the language, an archive, and arguments of every type."""
+    texts = {
+        "empty": "",
+        "declarations": "a, b :: A(1, 'x y'); c :: C; a -> b [1] -> [2] c; A(\\<41 /* > */ 42>) -> c // end",
+        "lists": "a [0-2, 4] => b :: B, c :: C, d :: D, [1-] e :: E; a => b, c; b, c => [0-] e",
+        "groups": "x :: X => ( [0] -> [0]; [1] -> P(1) -> output ) -> (->) -> y :: Y",
+        "compound": "elementclass B { $a, K $k, __REST__ $r | -> Q($a, ${k}, $r) -> || -> T -> || ... } S -> B(1, K 2, 3) -> D",
+        "scopes": "define($v 1, $w ${x-2}); elementclass A B; c :: { elementclass A C; A($v \"$w\") ; -> ; [1] -> [1] }",
+        "nested": "{ -> { -> { -> X -> } -> } -> }" + "(" * 5,
+        "requirements": "require(package \"a b\", compact_config, c, library d); provide(e);",
+        "lines": "# 12 \"other\"\na :: A(\n#line 4\n);\n/* open",
+        "index": "define($l a b c); A(${l[1]}, $(l), '$l', \"$l\", ${$l-${m-n}})",
+        "errors": "a -> ; b :: ; C [x] -> A; elementclass ; { $a $b | ; D -> input }",
+        "arguments": "0x10, B -3, C 10ms, D 1.5Mbps, E 64KiB, F -1e3, G 0.25, H 10/8, I 2001:db8::/32, J 0:1:2:3:4:5,"
+        " K \"\\n\\x41\", L word, M /a//b, N PAINT, O tcp 17, P https, Q x",
+    }
+    for name, text in texts.items():
+        yield name, text.encode()
+    config = b"a :: A -> B;"
+    header = b"%-16s%-12d%-6d%-6d%-8d%-10d`\n"
+    yield "archive", (
+        b"!<arch>\n" + header % (b"config/", 0, 0, 0, 644, len(config)) + config + header % (b"#1/4", 0, 0, 0, 644, 7) + b"name123\n"
+    )
+
+
 def varint(number):
     out = bytearray()
     while number >= 0x80:
@@ -505,6 +531,7 @@ def main():
         "control": control_inputs(),
         "credential": credential_inputs(),
         "filter": filter_inputs(),
+        "graph-language": graph_language_inputs(),
         "handshake": handshake_inputs(),
         "object": object_inputs(),
         "page": page_inputs(),

@@ -1,6 +1,7 @@
 //! The command line. Help, manual pages and completions are generated from these definitions.
 
 use crate::cmd::extcap::args::ExtcapArgs;
+use crate::cmd::graph::GraphCommand;
 use crate::cmd::node::args;
 use crate::cmd::policy;
 use crate::cmd::schema::SchemaArgs;
@@ -91,6 +92,9 @@ pub enum Command {
     Ui(Box<UiArgs>),
     /// Show packets in Wireshark and tshark: a capture, an interface or a session, in a view
     Extcap(Box<ExtcapArgs>),
+    /// Read graphs of packet-processing elements, in the language of Click
+    #[command(subcommand)]
+    Graph(GraphCommand),
     /// Make a key pair, or show a public key
     #[command(subcommand)]
     Key(trust::KeyCommand),

@@ -44,6 +44,8 @@ enum Failure {
     #[error(transparent)]
     Extcap(#[from] cmd::extcap::ExtcapError),
     #[error(transparent)]
+    Graph(#[from] cmd::graph::GraphError),
+    #[error(transparent)]
     Schema(#[from] cmd::schema::SchemaError),
     #[error(transparent)]
     NodeCommand(#[from] cmd::node::NodeCommandError),
@@ -86,6 +88,7 @@ impl Failure {
             Self::NodeCommand(error) => error.is_usage(),
             Self::Extcap(error) => error.is_usage(),
             Self::Schema(_) => true,
+            Self::Graph(error) => error.is_usage(),
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })
@@ -115,6 +118,7 @@ fn holds_secrets(command: &Command) -> bool {
         Command::Run(_)
             | Command::Modules { .. }
             | Command::Schema(_)
+            | Command::Graph(_)
             | Command::Calibrate(_)
             | Command::Check(_)
             | Command::Compile(_)
@@ -140,6 +144,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Modules { semantics: true, .. } => modules::show_semantics(&mut out)?,
         Command::Modules { name, .. } => modules::show(&mut out, name.as_deref())?,
+        Command::Graph(command) => cmd::graph::graph(&mut out, &command)?,
         Command::Schema(args) => cmd::schema::schema(&mut out, &args)?,
         Command::Calibrate(args) => cmd::calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => cmd::check::check(&mut out, &args)?,

@@ -16,6 +16,7 @@ mod exports;
 mod extcap;
 mod filters;
 mod follow;
+mod graph;
 mod hostile;
 mod layout;
 mod linking;

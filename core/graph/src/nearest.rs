@@ -3,7 +3,7 @@
 /// Returns the candidate with the smallest edit distance, if it is similar enough: at most a third of its characters
 /// differ. Takes time proportional to the characters of all candidates times those of the name.
 pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<String> {
-    let allowed = (name.chars().count() / 3).max(1);
+    let allowed = name.chars().count() / 3;
     let wanted: Vec<char> = name.chars().flat_map(char::to_lowercase).take(NAME_CHARS_MAX).collect();
     let exact: Vec<char> = name.chars().take(NAME_CHARS_MAX).collect();
     let mut best: Option<(usize, usize, &str)> = None;
@@ -65,6 +65,7 @@ mod tests {
             ("Discrad", Some("Discard")),
             ("IpClasifier", Some("IPClassifier")),
             ("Tee", None),
+            ("x", None),
             ("", None),
         ] {
             assert_eq!(nearest(name, names).as_deref(), expected, "{name}");

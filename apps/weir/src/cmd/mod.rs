@@ -5,6 +5,7 @@ pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod extcap;
+pub(crate) mod graph;
 pub(crate) mod node;
 pub(crate) mod policy;
 pub(crate) mod run;

@@ -1,0 +1,123 @@
+//! Tests of `weir graph`.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn graph(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .current_dir(folder)
+        .arg("graph")
+        .args(arguments)
+        .env_remove("CLICKPATH")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails early does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn flatten(folder: &Path, arguments: &[&str], input: &str) -> Result<String, (Option<i32>, String)> {
+    let output = graph(folder, &[&["flatten"], arguments].concat(), input);
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err((output.status.code(), String::from_utf8(output.stderr).unwrap())),
+    }
+}
+
+const ROUTER: &str =
+    "define($DEVICE eth0);\nelementclass B { -> Queue -> }\n\nFromDevice($DEVICE) -> b :: B -> Discard;\n";
+
+#[test]
+fn configurations_of_files_expressions_and_standard_input_are_flattened() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("r.click"), ROUTER).unwrap();
+    let plain = |device: &str| {
+        format!(
+            "FromDevice@1 :: FromDevice({device});\nDiscard@3 :: Discard;\nb/Queue@1 :: Queue;\n\n\
+             FromDevice@1 -> b/Queue@1\n    -> Discard@3;\n"
+        )
+    };
+    assert_eq!(flatten(at, &["r.click", "--plain"], ""), Ok(plain("eth0")));
+    assert_eq!(flatten(at, &["DEVICE=eth7", "r.click", "--plain"], ""), Ok(plain("eth7")));
+    assert_eq!(flatten(at, &["--plain", "-e", ROUTER], ""), Ok(plain("eth0")));
+    assert_eq!(flatten(at, &["--plain", "-"], ROUTER), Ok(plain("eth0")));
+    assert_eq!(flatten(at, &["--plain"], ROUTER), Ok(plain("eth0")));
+
+    let directives = "# 4 \"r.click\"\nFromDevice@1 :: FromDevice(eth0);\n# 4 \"r.click\"\nDiscard@3 :: Discard;\n\
+                      # 2 \"r.click\"\nb/Queue@1 :: Queue;\n# 8 \"\"\nFromDevice@1 -> b/Queue@1\n    -> Discard@3;\n";
+    assert_eq!(flatten(at, &["r.click"], ""), Ok(directives.to_owned()));
+    assert_eq!(flatten(at, &["r.click", "-o", "flat.click"], ""), Ok(String::new()));
+    assert_eq!(std::fs::read_to_string(at.join("flat.click")).unwrap(), directives);
+    // What is flat stays the same, line directives included.
+    assert_eq!(flatten(at, &["flat.click"], ""), Ok(directives.to_owned()));
+}
+
+#[test]
+fn libraries_are_found_beside_the_configuration_and_in_clickpath() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::create_dir_all(at.join("lib/conf")).unwrap();
+    std::fs::create_dir_all(at.join("sub")).unwrap();
+    std::fs::write(at.join("lib/conf/one.click"), "elementclass One { x :: X }").unwrap();
+    std::fs::write(at.join("sub/two.click"), "elementclass Two { y :: Y }").unwrap();
+    std::fs::write(
+        at.join("sub/r.click"),
+        "require(library one.click, library two.click) a :: One; b :: Two",
+    )
+    .unwrap();
+    let flat = "a/x :: X;\nb/y :: Y;\n\n";
+    assert_eq!(flatten(at, &["--plain", "-C", "/nothing:lib", "sub/r.click"], ""), Ok(flat.to_owned()));
+    let (status, message) = flatten(at, &["sub/r.click"], "").unwrap_err();
+    assert_eq!(status, Some(1));
+    assert!(message.starts_with("sub/r.click:1: library 'one.click' not found"), "{message}");
+}
+
+#[test]
+fn all_errors_are_printed_and_the_status_is_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, message) = flatten(folder.path(), &["-e", "x -> A;\n\ny -> A ->;"], "").unwrap_err();
+    assert_eq!(status, Some(1));
+    assert_eq!(
+        message,
+        "config:1: undeclared element 'x'\nconfig:3: undeclared element 'y'\nconfig:3: syntax error near ';'\nweir: config: 3 errors\n"
+    );
+    let usage = flatten(folder.path(), &["-e", "A", "r.click"], "").unwrap_err();
+    assert_eq!(usage.0, Some(2));
+    assert!(usage.1.contains("`r.click` is a second configuration"), "{}", usage.1);
+    let missing = flatten(folder.path(), &["r.click"], "").unwrap_err();
+    assert_eq!(missing.0, Some(1));
+    assert!(missing.1.starts_with("weir: r.click: No such file"), "{}", missing.1);
+    let bad = flatten(folder.path(), &["-e", "A($x)", "x=)"], "").unwrap_err();
+    assert!(bad.1.contains("after substitution, 'x=)'"), "{}", bad.1);
+}
+
+#[test]
+fn archives_keep_their_other_members() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("config"), "a :: A -> { -> B -> } -> C").unwrap();
+    std::fs::write(at.join("notes"), "odd").unwrap();
+    let ar = |arguments: &[&str]| Command::new("ar").args(arguments).current_dir(at).output();
+    if !ar(&["rcS", "r.a", "config", "notes"]).is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    assert_eq!(flatten(at, &["r.a", "-o", "flat.a", "--plain"], ""), Ok(String::new()));
+    assert_eq!(ar(&["p", "flat.a", "notes"]).unwrap().stdout, b"odd");
+    let config = String::from_utf8(ar(&["p", "flat.a", "config"]).unwrap().stdout).unwrap();
+    assert!(config.contains("@2/B@1 :: B;\n"), "{config}");
+}
+
+#[test]
+fn the_help_has_examples_that_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = graph(folder.path(), &["flatten", "--help"], "");
+    let help = String::from_utf8(help.stdout).unwrap();
+    let example = help.lines().find(|line| line.contains("-e '")).unwrap();
+    let text = example.split('\'').nth(1).unwrap();
+    assert!(flatten(folder.path(), &["-e", text, "--plain"], "").unwrap().contains(":: Queue;\n"), "{help}");
+}
