@@ -21,9 +21,19 @@ mod values;
 use weir_graph::engine::{ElementClass, ElementClasses};
 use weir_graph::language::{ClassStatus, LanguageEnvironment, LibraryText};
 
-/// All element classes, in folders by purpose.
-pub const CLASSES: &[&[&ElementClass]] =
-    &[sources::CLASSES, queues::CLASSES, switching::CLASSES, bytes::CLASSES, measuring::CLASSES];
+/// All element classes: purposes, each with its classes.
+pub const CLASSES: &[(&str, &[&ElementClass])] = &[
+    ("Sources and sinks", sources::CLASSES),
+    ("Queues and scheduling", queues::CLASSES),
+    ("Switching and copying", switching::CLASSES),
+    ("Bytes", bytes::CLASSES),
+    ("Measuring", measuring::CLASSES),
+];
+
+/// Returns all element classes.
+fn classes() -> impl Iterator<Item = &'static ElementClass> {
+    CLASSES.iter().flat_map(|(_, classes)| classes.iter().copied())
+}
 
 /// The element classes of weir.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,11 +41,11 @@ pub struct AllElements;
 
 impl ElementClasses for AllElements {
     fn find(&self, name: &str) -> Option<&'static ElementClass> {
-        CLASSES.iter().copied().flatten().find(|class| class.name == name).copied()
+        classes().find(|class| class.name == name)
     }
 
     fn names(&self) -> Vec<&'static str> {
-        CLASSES.iter().copied().flatten().map(|class| class.name).collect()
+        classes().map(|class| class.name).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs the tests in tests/graphs, and holds the table of classes to them.
 
 use crate::testing::GraphTest;
-use crate::{AllElements, CLASSES};
+use crate::{AllElements, classes};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_graph::engine::{ElementClasses as _, PortCounts};
@@ -46,7 +46,7 @@ fn each_element_has_a_test_of_its_name() {
 #[test]
 fn each_record_of_a_class_has_codes_and_a_manual() {
     let mut names = BTreeSet::new();
-    for class in CLASSES.iter().copied().flatten() {
+    for class in classes() {
         assert!(names.insert(class.name), "{} is there twice", class.name);
         assert!(PortCounts::read(class.ports).is_ok(), "{}: ports {}", class.name, class.ports);
         let (summary, rest) =

@@ -247,14 +247,25 @@ impl Block {
     #[inline]
     pub fn copy_head(&self, i: usize, bytes_max: usize, to: &mut Vec<u8>) {
         to.clear();
+        self.append_head(i, bytes_max, to);
+    }
+
+    /// Appends the captured bytes of packet `i` to `to`; nothing if there is no such packet.
+    pub fn append_packet(&self, i: usize, to: &mut Vec<u8>) {
+        self.append_head(i, usize::MAX, to);
+    }
+
+    #[inline]
+    fn append_head(&self, i: usize, bytes_max: usize, to: &mut Vec<u8>) {
         let Some((from, len)) = self.packet_bytes(i) else { return };
         let len = len.min(bytes_max);
+        let before = to.len();
         to.reserve(len);
-        // SAFETY: `packet_bytes` returns bytes inside the window's mapping; `to` has capacity for them, and they are
-        // initialised when the length is set.
+        // SAFETY: `packet_bytes` returns bytes inside the window's mapping; `to` has capacity for them behind its first
+        // `before` bytes, and they are initialised when the length is set.
         unsafe {
-            copy_once(from, to.as_mut_ptr(), len);
-            to.set_len(len);
+            copy_once(from, to.as_mut_ptr().add(before), len);
+            to.set_len(before + len);
         }
     }
 

@@ -27,7 +27,7 @@ before, the name ends with `.part`. `-` is standard output. Packets go on to an 
 Arguments:
   FILENAME      the capture
   SNAPLEN       the most bytes of a packet that are written; 0 for all. Default 0.
-  ENCAP         the link type: ETHER, IP, PPP, FDDI, 802_11 or SLL. Default ETHER.
+  ENCAP         the link type: ETHER, IP, NULL or SLL. Default ETHER.
   EXTRA_LENGTH  true: the length of a packet includes the annotation EXTRA_LENGTH. Default true.
 
 NANO and UNBUFFERED are accepted and change nothing: time stamps have nanoseconds.
@@ -64,8 +64,7 @@ Handlers:
 };
 
 /// The names of link types, with their numbers in captures.
-const LINK_TYPES: &[(&str, u32)] =
-    &[("ETHER", 1), ("IP", 101), ("PPP", 9), ("FDDI", 10), ("802_11", 105), ("SLL", 113)];
+const LINK_TYPES: &[(&str, u32)] = &[("ETHER", 1), ("IP", 101), ("NULL", 0), ("SLL", 113)];
 
 struct ToDump {
     file: String,

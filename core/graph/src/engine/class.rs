@@ -56,6 +56,21 @@ pub enum CostClass {
     E7,
 }
 
+impl CostClass {
+    /// Returns the class in words.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::E1 => "constant",
+            Self::E2 => "proportional to the length of the packet",
+            Self::E3 => "proportional to the length of a header",
+            Self::E4 => "proportional to the length of the element's configuration",
+            Self::E5 => "proportional to a value in the element's configuration",
+            Self::E6 => "proportional to a field of a header",
+            Self::E7 => "not bounded by anything that is known before the packets",
+        }
+    }
+}
+
 /// Effects of an element that others can see, or that depend on when it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects(u8);

@@ -36,7 +36,7 @@ pub use class::{
 };
 pub use clock::{Clock, SimulatedClock};
 pub use context::{Context, Services};
-pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoSystem, System, TextOutput};
+pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoFiles, System, TextOutput};
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets,

@@ -8,7 +8,7 @@ use super::context::{Context, Services};
 use super::driver::Driver;
 use super::effects::System;
 use super::element::BuiltElement;
-use super::plan::Plan;
+use super::plan::{OneByOne, Plan};
 use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
 use super::pull::{PullWay, way};
 use super::schedule::TICKETS_DEFAULT;
@@ -245,19 +245,34 @@ impl Router {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Returns the elements that packets reach in batches, and all elements that packets reach by pushes.
+    /// Returns the number of elements that packets reach in batches, and of all elements that packets reach by pushes.
     pub fn batched(&self) -> (usize, usize) {
         let mut reached: BTreeMap<usize, bool> = BTreeMap::new();
-        for (element, ports) in self.graph.ports.iter().enumerate() {
-            let starts = ports.inputs_pull.iter().all(|pulls| *pulls) && !ports.targets.is_empty();
-            for port in (0..ports.targets.len()).filter(|_| starts) {
-                let Some(plan) = self.graph.plan(PortReference { element, port }) else { continue };
-                for member in plan.steps.iter().flatten() {
-                    *reached.entry(*member).or_insert(true) &= plan.one_by_one.is_none();
-                }
+        for (_, plan) in self.starts() {
+            for member in plan.steps.iter().flatten() {
+                *reached.entry(*member).or_insert(true) &= plan.one_by_one.is_none();
             }
         }
         (reached.values().filter(|is_batched| **is_batched).count(), reached.len())
+    }
+
+    /// Returns the elements behind which packets go one by one, each with the reason.
+    pub fn one_by_one(&self) -> Vec<(usize, OneByOne)> {
+        self.starts().filter_map(|(element, plan)| Some((element, plan.one_by_one.clone()?))).collect()
+    }
+
+    /// Returns the plans behind elements that begin pushes: those without an input that pushes.
+    fn starts(&self) -> impl Iterator<Item = (usize, &Plan)> {
+        let starting = self
+            .graph
+            .ports
+            .iter()
+            .enumerate()
+            .filter(|(_, ports)| ports.inputs_pull.iter().all(|pulls| *pulls));
+        starting.flat_map(move |(element, ports)| {
+            let plan = move |port| self.graph.plan(PortReference { element, port });
+            (0..ports.targets.len()).filter_map(plan).map(move |plan| (element, plan))
+        })
     }
 }
 

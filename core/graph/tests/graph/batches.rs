@@ -157,14 +157,9 @@ impl ElementClasses for Classes {
 /// Returns what each recorder saw, and how many elements get their packets in batches.
 fn run(graph: &FlatConfiguration, batch: usize) -> (Vec<String>, (usize, usize)) {
     let options = RunOptions { batch, ..RunOptions::default() };
-    let mut router = Router::new(
-        graph.clone(),
-        &Classes,
-        Box::<NoSystem>::default(),
-        Box::<SimulatedClock>::default(),
-        options,
-    )
-    .unwrap();
+    let mut router =
+        Router::new(graph.clone(), &Classes, Box::new(NoFiles), Box::<SimulatedClock>::default(), options)
+            .unwrap();
     router.run();
     let recorders = graph.elements.iter().filter(|it| &*it.class == "Recorder");
     let logs = recorders.map(|it| router.read_handler(&format!("{}.log", it.name)).unwrap()).collect();

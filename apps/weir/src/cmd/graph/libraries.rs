@@ -1,30 +1,42 @@
 //! The search for the libraries of configurations.
 
-use super::flatten::read;
+use super::load::read;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use weir_elements::AllElements;
+use weir_graph::engine::ElementClasses as _;
 use weir_graph::language::{ClassStatus, LanguageEnvironment, LibraryText};
 use weir_units::Escape as _;
 
 /// The folder inside each folder of the search path that contains configurations.
 const CONFIGURATIONS: &str = "conf";
 
-/// The folders that are searched for libraries. Every class may exist.
+/// The folders that are searched for libraries. Every class may exist, unless classes are given.
 pub struct LibraryFolders {
     folders: Vec<PathBuf>,
+    classes: Option<AllElements>,
 }
 
 impl LibraryFolders {
     /// Splits a search path at its colons.
     pub fn new(search_path: Option<&OsStr>) -> Self {
         let folders = search_path.map(|path| std::env::split_paths(path).collect());
-        Self { folders: folders.unwrap_or_default() }
+        Self { folders: folders.unwrap_or_default(), classes: None }
+    }
+
+    /// Returns the same folders, with the element classes of weir alone.
+    pub fn with_elements(self) -> Self {
+        Self { classes: Some(AllElements), ..self }
     }
 }
 
 impl LanguageEnvironment for LibraryFolders {
-    fn class(&self, _: &str) -> ClassStatus {
-        ClassStatus::Possible
+    fn class(&self, name: &str) -> ClassStatus {
+        self.classes.map_or(ClassStatus::Possible, |classes| classes.class(name))
+    }
+
+    fn class_names(&self) -> Vec<&str> {
+        self.classes.map_or(Vec::new(), |classes| classes.names())
     }
 
     fn library(&self, name: &str, from: &str) -> Result<LibraryText, String> {

@@ -1,12 +1,20 @@
 //! `weir graph`: graphs of packet-processing elements, in the language of Click.
 
+mod check;
+mod elements;
 mod flatten;
 mod libraries;
+mod load;
 mod report;
+mod run;
+mod test;
 
 use crate::Failure;
+use check::GraphCheckArgs;
 use clap::Subcommand;
+use elements::ElementsArgs;
 use flatten::FlattenArgs;
+use run::GraphRunArgs;
 use std::io::Write;
 use std::path::PathBuf;
 use weir_units::Escape as _;
@@ -14,9 +22,19 @@ use weir_units::Escape as _;
 /// `weir graph`.
 #[derive(Debug, Subcommand)]
 pub enum GraphCommand {
+    /// Run a configuration
+    #[command(after_help = run::HELP, disable_help_flag = true)]
+    Run(GraphRunArgs),
+    /// Check a configuration: its connections, its arguments, and which elements get their packets in batches
+    Check(GraphCheckArgs),
     /// Expand the compound elements of a configuration, and print the result
     #[command(after_help = flatten::HELP)]
     Flatten(FlattenArgs),
+    /// List the element classes, or show the manual of one
+    Elements(ElementsArgs),
+    /// Run tests of graphs: files with a graph, and what is to come of it
+    #[command(after_help = test::HELP)]
+    Test(test::GraphTestArgs),
 }
 
 /// Errors of `weir graph`.
@@ -46,6 +64,38 @@ pub enum GraphError {
         /// The error.
         source: std::io::Error,
     },
+    /// Handlers failed, or results are not complete; the reasons were printed.
+    #[error("{}: {count} {} failed", name.escaped(), if *.count == 1 { "result" } else { "results" })]
+    Incomplete {
+        /// The name of the configuration.
+        name: String,
+        /// The number of errors.
+        count: usize,
+    },
+    /// The value of the handler of `-x` is false.
+    #[error("{}: {handler} is false", name.escaped())]
+    False {
+        /// The name of the configuration.
+        name: String,
+        /// The handler.
+        handler: String,
+    },
+    /// There is no such element class.
+    #[error("no element class named `{}`{}", name.escaped(), suggestion.escaped())]
+    NoClass {
+        /// The given name.
+        name: String,
+        /// The nearest name, as the end of a sentence.
+        suggestion: String,
+    },
+    /// Tests are not passed.
+    #[error("{failed} of {all} tests are not passed")]
+    Tests {
+        /// The number that is not passed.
+        failed: usize,
+        /// The number of tests.
+        all: usize,
+    },
     /// More than one configuration.
     #[error(
         "`{}` is a second configuration; only one can be given. A variable is given as NAME=VALUE",
@@ -68,6 +118,10 @@ impl GraphError {
 /// [`GraphError`], and errors of standard output.
 pub fn graph(out: &mut impl Write, command: &GraphCommand) -> Result<(), Failure> {
     match command {
+        GraphCommand::Run(args) => run::run(out, args),
+        GraphCommand::Check(args) => check::check(out, args),
         GraphCommand::Flatten(args) => flatten::flatten(out, args),
+        GraphCommand::Elements(args) => elements::elements(out, args),
+        GraphCommand::Test(args) => test::test(out, args),
     }
 }

@@ -1,0 +1,52 @@
+//! `weir graph check`.
+
+use super::libraries::LibraryFolders;
+use super::load::{ConfigurationArgs, Loaded, load};
+use super::run::faulty;
+use crate::Failure;
+use clap::Args;
+use std::io::Write;
+use weir_elements::AllElements;
+use weir_graph::engine::{NoFiles, OneByOne, Router, RunOptions, SimulatedClock};
+use weir_units::Escape as _;
+
+/// `weir graph check`.
+#[derive(Debug, Args)]
+pub struct GraphCheckArgs {
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+/// Checks a configuration. Opens none of its files and devices.
+///
+/// # Errors
+///
+/// [`super::GraphError`], and errors of standard output.
+pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure> {
+    let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
+    let Loaded { name, flat } = load(&args.configuration, &libraries, true)?;
+    let clock = Box::<SimulatedClock>::default();
+    let router = Router::new(flat, &AllElements, Box::new(NoFiles), clock, RunOptions::default())
+        .map_err(|errors| faulty(&name, &errors))?;
+    let graph = router.graph();
+    let connections: usize = graph.ports.iter().flat_map(|it| &it.targets).map(Vec::len).sum();
+    let elements = graph.declared.len();
+    writeln!(out, "{}: {elements} elements, {connections} connections", name.escaped())?;
+    let (batched, reached) = router.batched();
+    let percent = if reached == 0 { 100 } else { batched * 100 / reached };
+    writeln!(out, "{batched} of {reached} elements get pushed packets in batches: {percent} %")?;
+    let show = |element: usize| graph.declared[element].to_string();
+    for (start, reason) in router.one_by_one() {
+        let because = match reason {
+            OneByOne::Effects(one, other) => {
+                format!("the order of the effects of {} and {} can be seen", show(one), show(other))
+            }
+            OneByOne::Cycle(element) => {
+                format!("{} depends on the order of packets, and is on a cycle", show(element))
+            }
+            OneByOne::Control(element) => format!("{} stops the graph or calls handlers", show(element)),
+        };
+        writeln!(out, "  one by one behind {}: {}", show(start).escaped(), because.escaped())?;
+    }
+    Ok(())
+}
