@@ -10,6 +10,7 @@ use weir_ledger::{
     UsageSummary, is_decision,
 };
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
+use weir_node::control::RefusalText;
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
 use weir_records::{TableColumn, TableEncodeError};
 use weir_trust::grant::UnixSecond;
@@ -275,7 +276,9 @@ pub fn answer(node: &NodeLocation, range: LedgerRange) -> Result<LedgerAnswer, C
     let whole = "the node has read and verified its whole ledger for this answer. `weir ledger --verify` checks the files independently of the node";
     let (table, verified) = match usage(node, range) {
         Ok(table) => (table, VerifiedAnswer { state: "whole", text: whole.to_owned() }),
-        Err(ClientError::Refused(why)) => {
+        // The end of a credential, or a quota, says nothing about the ledger.
+        Err(error @ ClientError::Refused(_)) if error.is_transient() => return Err(error),
+        Err(ClientError::Refused(why)) if RefusalText::read(&why).is_none() => {
             (LedgerTable::default(), VerifiedAnswer { state: "broken", text: why })
         }
         Err(error) => return Err(error),
@@ -292,6 +295,8 @@ fn holders(node: &NodeLocation) -> Result<BTreeMap<String, String>, ClientError>
     let handled = query(node, request, |entry| {
         if let LedgerEvent::Decision(decision) = &entry.event
             && decision.outcome == DecisionOutcome::Allowed
+            // Other holders, and the operator, can change the session later.
+            && decision.request.as_str() == "create"
             && let (Some(session), Some(key)) = (&decision.session, &decision.key)
             && holders.len() < HOLDERS_MAX
         {

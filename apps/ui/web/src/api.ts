@@ -19,6 +19,8 @@ export interface ModuleInfo {
   name: string;
   version: string;
   description: string;
+  /** True if `weir run` runs the module when none is named. */
+  is_default?: boolean;
   parameters: ParameterInfo[];
 }
 
@@ -185,13 +187,18 @@ export function whenUnknown(handle: (why: string) => void): void {
 /** Exchanges the one-time token of the address for the secret of this tab. */
 export async function open(token: string): Promise<void> {
   const answer = await request<{ secret: string }>("POST", "/api/open", { token });
-  secret = answer.secret;
-  sessionStorage.setItem(SECRET, secret);
+  adopt(answer.secret);
 }
 
-/** Returns true if this tab was opened before. */
-export function isOpen(): boolean {
-  return secret !== null;
+/** Takes the secret of another tab. */
+export function adopt(given: string): void {
+  secret = given;
+  sessionStorage.setItem(SECRET, given);
+}
+
+/** Returns the secret of this tab; null before it was opened, and once the server does not know it any more. */
+export function secretOfTab(): string | null {
+  return isShut ? null : secret;
 }
 
 /** Sends a request; throws an `ApiError` if the server is not there or refuses. */

@@ -1,8 +1,9 @@
 import { render } from "preact";
-import { api, ApiError, isOpen, open, whenUnknown } from "./api";
+import { adopt, api, ApiError, open, secretOfTab, whenUnknown } from "./api";
 import { App } from "./parts/app";
 import { startRouting } from "./routes";
-import { unknown } from "./store";
+import { isConnected, unknown } from "./store";
+import { askForSecret, shareSecret } from "./tabs";
 import { startTheme } from "./theme";
 import { startClock, watch } from "./watch";
 import "uplot/dist/uPlot.min.css";
@@ -34,12 +35,17 @@ async function start(): Promise<void> {
   render(<App />, root);
   try {
     if (token !== null) await open(token);
-    else if (!isOpen()) await api.state();
+    else if (secretOfTab() === null) {
+      const given = await askForSecret();
+      if (given === null) await api.state();
+      else adopt(given);
+    }
   } catch (error) {
     // A token that was used is refused with 401, of which `whenUnknown` has told. A reload has the secret still.
     if (unknown.value === null) unknown.value = error instanceof ApiError ? error.message : "weir ui does not answer";
     return;
   }
+  shareSecret(() => (isConnected.value ? secretOfTab() : null));
   await watch();
 }
 

@@ -34,6 +34,11 @@ export function sessionHref(name: string): string {
   return `#/session/${encodeURIComponent(name)}`;
 }
 
+/** Returns the address of the ledger with the rows of one holder. */
+export function holderHref(key: string): string {
+  return `#/ledger/${encodeURIComponent(key)}`;
+}
+
 /** Follows the address bar. */
 export function startRouting(): void {
   window.addEventListener("hashchange", () => {

@@ -27,6 +27,8 @@ export const now = signal(Date.now());
 
 /** True if the page can send requests that change something. */
 export const mayManage = computed(() => state.value?.may_manage === true);
+/** True while `weir ui` answers this tab. */
+export const isConnected = computed(() => snapshot.value !== null && lost.value?.part !== "ui" && unknown.value === null);
 /** True while what is shown is not the present state. */
 export const isStale = computed(() => lost.value !== null || unknown.value !== null);
 

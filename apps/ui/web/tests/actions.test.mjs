@@ -28,6 +28,10 @@ test("a share is checked as one types, applied, and undone", () => withPage({ pa
   assert.ok(await apply.isDisabled());
   await page.waitForTimeout(1500);
   assert.equal(await form.getByLabel("Slice").inputValue(), "4 ms");
+  await form.getByText("40.0 %").waitFor();
+  // The change can still be undone after a look at its effect elsewhere.
+  await page.getByRole("link", { name: "Node", exact: true }).click();
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).click();
   await form.getByRole("button", { name: "Undo" }).click();
   await form.getByText("The earlier share is back.").waitFor();
   assert.equal(mock.requests[1].change.cpu[0].slice, "2 ms");
@@ -118,6 +122,10 @@ test("a credential is revoked only after the end of the holder's key was typed",
 }));
 
 test("a capture runs: parameters are checked, progress is shown, the report has no rights, and closing deletes it", () => withPage({ path: "#/run" }, async (page, mock) => {
+  // The default modules of `weir run` are chosen.
+  await page.getByRole("button", { name: "Run 3 modules" }).waitFor();
+  assert.ok(await page.getByRole("checkbox", { name: /flows/ }).isChecked());
+  await page.getByRole("button", { name: "None" }).click();
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.getByText("▲ Choose a capture.").waitFor();
   await page.getByText("▲ Choose at least one module.").waitFor();
@@ -162,13 +170,15 @@ test("a capture is dropped on the page; a run that fails says why", () => withPa
   await page.dispatchEvent(".drop", "drop", { dataTransfer: data });
   await page.getByText("dropped.pcap").waitFor();
   await page.getByRole("checkbox", { name: /rtt/ }).check();
-  await page.getByRole("button", { name: "Run 1 module" }).click();
+  await page.getByRole("button", { name: "Run 4 modules" }).click();
   await page.getByText("the capture is no pcap").waitFor();
 }));
 
 test("an interface is the source of a run, and a run can be cancelled", () => withPage({ path: "#/run" }, async (page, mock) => {
   await page.getByRole("button", { name: "Interface" }).click();
   await page.getByLabel("Seconds").fill("5");
+  // On a node, modules take memory and time from others: none is chosen by default.
+  assert.equal(await page.getByRole("checkbox", { checked: true }).count(), 0);
   await page.getByRole("checkbox", { name: /flows/ }).check();
   await page.getByRole("button", { name: "Run 1 module" }).click();
   await page.getByRole("button", { name: "Cancel" }).click();
@@ -180,8 +190,7 @@ test("an interface is the source of a run, and a run can be cancelled", () => wi
 
 test("a run ends when the page is closed", () => withPage({ path: "#/run" }, async (page, mock) => {
   await page.setInputFiles("#capture", { name: "x.pcap", mimeType: "", buffer: Buffer.alloc(100, 1) });
-  await page.getByRole("checkbox", { name: /rtt/ }).check();
-  await page.getByRole("button", { name: "Run 1 module" }).click();
+  await page.getByRole("button", { name: "Run 3 modules" }).click();
   await page.getByText("Done").waitFor();
   const run = mock.runs.get("7");
   await page.goto("about:blank");

@@ -13,7 +13,7 @@ export const MODULES = (hostile) => [
     { name: "mode", type: "enum", description: "The direction that counts", default: "both", min: null, max: null, unit: null, values: ["both", "source", "destination"] },
     { name: "strict", type: "bool", description: "Refuse fragments", default: "false", min: null, max: null, unit: null },
   ] },
-  ...["dns", "flows", "http", "latency", "loss", "quic", "scan", "syn-flood", "talkers", "tls"].map((name) => ({ name, version: "1.0.0", description: `The shipped module ${name}`, parameters: [] })),
+  ...["dns", "flows", "http", "latency", "loss", "quic", "scan", "syn-flood", "talkers", "tls"].map((name) => ({ name, version: "1.0.0", description: `The shipped module ${name}`, is_default: ["dns", "flows", "tls"].includes(name), parameters: [] })),
 ];
 
 export const decisions = (hostile, now = Date.now()) => ({ decisions: [
@@ -21,7 +21,8 @@ export const decisions = (hostile, now = Date.now()) => ({ decisions: [
     advice: [{ text: "give the credential 1 GiB of memory", command: hostile ? HOSTILE : `weir grant --key operator.key --to ${key(1)} --until 2027-01-01 --at ix-1 --any-module --memory 1GiB --out researcher.credential` }, { text: "or create the session with 64 MiB", command: "weir session create more --memory 64MiB" }] },
   { begin_ms: now - 120_000, end_ms: now - 120_000, request: "load", session: "alice", outcome: "failed", count: 1, who: null, credentials: [], reason: "the module was not admitted: no bound for the loop at hog.ts:12", advice: [] },
   { begin_ms: now - 130_000, end_ms: now - 130_000, request: "load", session: "alice", outcome: "allowed", count: 1, who: null, credentials: [], reason: null, advice: [] },
-  { begin_ms: now - 900_000, end_ms: now - 900_000, request: "connect", session: null, outcome: "closed", count: 3, who: key(3), credentials: [id(3)], reason: "the credential has expired", advice: [{ text: "grant again until a later time", command: "weir grant --key operator.key …" }] },
+  { begin_ms: now - 900_000, end_ms: now - 900_000, request: "(end)", session: "dns-study", outcome: "closed", count: 1, who: null, credentials: [], reason: "the credential has expired", advice: [] },
+  ...[0, 1, 2].map((n) => ({ begin_ms: now - 901_000 - n * 1000, end_ms: now - 901_000 - n * 1000, request: "connect", session: null, outcome: "refused", count: 1, who: key(3), credentials: [id(3)], reason: `expired: block 0 held until 2026-11-01T00:00:00Z, and it is 2026-11-01T00:00:0${9 - n}Z. Ask for a new credential`, advice: [{ text: "The credential has expired: its holder needs a new one.", command: `weir grant --key KEY --to ${key(3)} --until 2027-01-01T00:00:00Z --at ix-1 --module MODULE` }] })),
   ...Array.from({ length: 150 }, (_, n) => ({ begin_ms: now - 1e6 - n * 1000, end_ms: now - 1e6 - n * 1000, request: "change", session: `session-${n}`, outcome: "allowed", count: 1, who: key(n % 5), credentials: [id(n % 5)], reason: null, advice: [] })),
 ] });
 

@@ -1,6 +1,7 @@
 // A node or server that is lost, slow, silent, or sends nonsense; foreign text that tries to be more than text.
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { after, test } from "node:test";
 import { stop, withPage } from "./browser.mjs";
 import { HOSTILE_NAME } from "./data.mjs";
@@ -8,6 +9,7 @@ import { Mock } from "./mock.mjs";
 
 after(stop);
 
+const share = (page) => page.locator("form.share");
 const PAGES = ["#/node", `#/session/${encodeURIComponent(HOSTILE_NAME)}`, "#/session/alice", "#/credentials", "#/decisions", "#/ledger", "#/run"];
 
 test("hostile names and texts of modules, packets and holders stay text on every page", () => withPage({ hostile: true }, async (page, mock) => {
@@ -22,7 +24,10 @@ test("hostile names and texts of modules, packets and holders stay text on every
       await page.waitForTimeout(500);
       assert.ok(mock.log.includes(`GET /api/rows?session=${encodeURIComponent(path.includes("alice") ? "alice" : HOSTILE_NAME)}`));
     }
-    if (path === "#/run") await page.getByRole("checkbox", { name: /rtt/ }).check();
+    if (path === "#/run") {
+      await page.getByRole("checkbox", { name: /rtt/ }).check();
+      await page.getByText("2 parameters").click();
+    }
     const found = await page.evaluate(() => ({
       elements: document.querySelectorAll("img, script:not([src='/app.js'])").length,
       text: /[\u0000-\u0008\u000b-\u001f\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText),
@@ -112,9 +117,91 @@ test("an address that was used is refused", () => withPage({}, async (page, mock
   await second.goto(`${mock.origin}/#TOKEN`);
   await second.getByText("this address was used already").waitFor();
   await second.getByText("weir ui --address").waitFor();
+}));
+
+test("a link that is opened in a new tab works while another tab is connected, and not after it", () => withPage({}, async (page, mock, context) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  const [tab] = await Promise.all([context.waitForEvent("page"), page.getByRole("link", { name: "Ledger" }).click({ button: "middle" })]);
+  await tab.getByText("The chain is whole").waitFor();
+  assert.equal(await tab.evaluate(() => location.hash), "#/ledger");
+  await tab.close();
+  // A page without the channel's other end, such as a new browser, gets the advice.
+  await page.goto("about:blank");
   const bare = await context.newPage();
-  await bare.goto(mock.origin);
+  await bare.goto(`${mock.origin}/#/ledger`);
   await bare.getByText("Open a new address").waitFor();
+}));
+
+/** Asks for a secret as the page does, and returns everything that arrives within a second. */
+const ask = (page) => page.evaluate(() => new Promise((resolve) => {
+  const heard = [];
+  const channel = new BroadcastChannel("weir-tabs");
+  channel.onmessage = ({ data }) => heard.push(data);
+  channel.postMessage({ ask: "me" });
+  setTimeout(() => resolve(heard), 1000);
+}));
+
+test("the secret goes to no other origin, to no report, and to no page of a server that has taken the port", () => withPage({ allowErrors: true }, async (page, mock, context) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  const inside = await context.newPage();
+  await inside.goto(`${mock.origin}/icon.svg`);
+  assert.deepEqual(await ask(inside), [{ to: "me", secret: mock.secret }], "a page of this origin hears it: the test can hear");
+  // The server of another user, at another port.
+  const other = await new Mock({}).start();
+  const foreign = await context.newPage();
+  await foreign.goto(`${other.origin}/icon.svg`);
+  assert.deepEqual(await ask(foreign), []);
+  const report = await context.newPage();
+  await report.goto(`${mock.origin}/report/TICKET`);
+  assert.equal(await report.evaluate(() => self.origin), "null", "a report has an origin of its own, and runs no scripts");
+  await report.close();
+  await foreign.close();
+  await other.stop();
+  // The server has ended, and another user serves at the same port: the tab has lost its connection, so it tells nothing.
+  const port = mock.port;
+  await mock.stop();
+  await page.getByText("The connection to weir ui is lost.").waitFor();
+  const thief = createServer((_, response) => {
+    response.writeHead(200, { "Content-Type": "text/html" });
+    response.end("<!doctype html>");
+  });
+  await new Promise((resolve) => thief.listen(port, "127.0.0.1", resolve));
+  const stolen = await context.newPage();
+  await stolen.goto(`http://127.0.0.1:${port}/`);
+  assert.deepEqual(await ask(stolen), []);
+  thief.closeAllConnections();
+  await new Promise((resolve) => thief.close(resolve));
+  await mock.start(port);
+}));
+
+test("a credential that expires while the page is open: the reason, what to do, and what still works", () => withPage({}, async (page, mock) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  const why = (second) => `expired: block 0 held until 2026-11-28T14:53:16Z, and it is 2026-11-28T14:53:${second}Z. Ask for a new credential`;
+  mock.lost = { why: why(16), at: Date.now() };
+  mock.nodeError = why(16);
+  const bar = page.locator(".connection");
+  await bar.getByText("Your credential has expired.").waitFor();
+  const alert = await bar.getByRole("alert").innerText();
+  mock.lost.why = why(17);
+  await bar.getByText(why(17)).waitFor();
+  assert.equal(await bar.getByRole("alert").innerText(), alert, "the time in the reason is not announced each second");
+  await bar.getByText("start weir ui with it").waitFor();
+  // The last state stays, marked as such, and nothing can be applied.
+  assert.match(await page.locator("main").getAttribute("class"), /stale/);
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).click();
+  await share(page).getByLabel("Slice").fill("4 ms");
+  await share(page).getByText("Would be refused: expired").waitFor();
+  assert.ok(await share(page).getByRole("button", { name: "Apply" }).isDisabled());
+  for (const name of ["Credentials", "Decisions", "Ledger"]) {
+    await page.getByRole("link", { name, exact: true }).click();
+    await page.locator("main").getByText("expired: block 0").waitFor();
+  }
+  assert.equal(await page.getByText("chain is broken").count(), 0);
+  // A run over a capture needs no node.
+  await page.getByRole("link", { name: "Run", exact: true }).click();
+  await page.setInputFiles("#capture", { name: "x.pcap", mimeType: "", buffer: Buffer.alloc(100, 1) });
+  await page.getByRole("button", { name: "Run 3 modules" }).click();
+  await page.getByText(/12.345 packets/).waitFor();
 }));
 
 test("a slow server is waited for, with the frame of the page there at once", () => withPage({}, async (page, mock) => {
@@ -128,8 +215,7 @@ test("a slow server is waited for, with the frame of the page there at once", ()
 test("a refused run and an error of a request are shown where they happen", () => withPage({ path: "#/run" }, async (page, mock) => {
   mock.refuse = "two runs are going on";
   await page.setInputFiles("#capture", { name: "x.pcap", mimeType: "", buffer: Buffer.alloc(10) });
-  await page.getByRole("checkbox", { name: /rtt/ }).check();
-  await page.getByRole("button", { name: "Run 1 module" }).click();
+  await page.getByRole("button", { name: "Run 3 modules" }).click();
   await page.getByText("two runs are going on").waitFor();
   await page.getByRole("button", { name: /Close/ }).click();
 }));

@@ -24,6 +24,11 @@ await second.goto(address);
 await second.getByText("weir ui --address").first().waitFor();
 await second.close();
 
+// A link in a new tab works, since another tab of this browser is connected.
+const [tab] = await Promise.all([context.waitForEvent("page"), page.getByRole("link", { name: "Ledger", exact: true }).click({ button: "middle" })]);
+await tab.getByText("The chain is whole").waitFor();
+await tab.close();
+
 // A session: its numbers come from the node.
 await page.locator(".sessions").getByRole("link", { name: "alice" }).click();
 await page.getByRole("heading", { name: "alice" }).waitFor();
@@ -46,7 +51,8 @@ await form.getByText("The earlier share is back.").waitFor();
 // The decisions and the ledger follow after an interval of the ledger.
 await page.waitForTimeout(1500);
 await page.goto(`${new URL(address).origin}/#/decisions`);
-await page.getByText("alice").first().waitFor();
+await page.getByLabel("Outcome").selectOption("all");
+await page.locator(".decisions").getByText("alice").first().waitFor();
 await page.goto(`${new URL(address).origin}/#/ledger`);
 await page.getByRole("cell", { name: "alice" }).or(page.getByRole("rowheader", { name: "alice" })).first().waitFor();
 
@@ -57,13 +63,14 @@ await page.getByRole("checkbox", { name: /rtt/ }).check();
 await page.getByRole("button", { name: /^Run/ }).click();
 await page.locator("iframe").waitFor({ timeout: 60000 });
 const report = page.frameLocator("iframe");
-await report.locator("h1").first().waitFor({ timeout: 60000 });
+await report.locator("h1", { hasText: capture.split("/").at(-1) }).waitFor({ timeout: 60000 });
 await page.getByText(/ read, .+ packets$/).waitFor();
 await page.getByRole("button", { name: "Close, and delete" }).click();
 
 // So does a run over an interface of the node, in a session of its own that is closed at the end.
 await page.getByRole("button", { name: "Interface" }).click();
 await page.getByLabel("Seconds").fill("3");
+await page.getByRole("button", { name: "None" }).click();
 await page.getByRole("checkbox", { name: /port-count/ }).check();
 await page.getByRole("textbox", { name: "ports" }).fill("1,53");
 await page.getByRole("button", { name: /^Run/ }).click();

@@ -25,7 +25,10 @@ for (const colorScheme of ["light", "dark"]) {
       await page.evaluate((hash) => { location.hash = hash; }, path);
       await page.waitForTimeout(1200);
       if (path === "#/session/bob") await page.getByRole("button", { name: "Follow rows" }).click();
-      if (path === "#/run") for (const name of [/rtt/, /port-count/]) await page.getByRole("checkbox", { name }).check();
+      if (path === "#/run") {
+        for (const name of [/rtt/, /port-count/]) await page.getByRole("checkbox", { name }).check();
+        await page.getByText("2 parameters").click();
+      }
       await page.waitForTimeout(400);
       assert.deepEqual(await violations(page), [], path);
     }

@@ -21,6 +21,8 @@ export class Mock {
     this.delayMs = 0;
     this.checkDelayMs = 0;
     this.refuse = null;
+    /** The error of everything that asks the node. */
+    this.nodeError = null;
     this.requests = [];
     this.log = [];
     this.revoked = new Set();
@@ -98,6 +100,7 @@ export class Mock {
   async api(request, response, url, json) {
     const { hostile, may_manage } = this.options;
     const [, , what, number, part] = url.pathname.split("/");
+    if (this.nodeError !== null && !["state", "watch", "history", "runs"].includes(what)) return json(502, { error: this.nodeError });
     switch (what) {
       case "state": return json(200, { node: "ix-1", address: "/run/weir/node.sock", weir: "0.1.0", who: may_manage ? "the operator" : "holder weir-key:abc", may_manage, modules: MODULES(hostile), run_bytes_max: 1e9 });
       case "watch": return this.stream(response, this.watchers, this.watchLine());

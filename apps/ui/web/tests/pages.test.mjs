@@ -59,6 +59,9 @@ test("the node's cores, links, interfaces, findings and refusals are there", () 
 test("a session has charts of an hour with zoom, losses in words, modules, and their faults", () => withPage({ path: "#/session/bob" }, async (page) => {
   await page.getByRole("heading", { name: "bob" }).waitFor();
   await page.getByText("The channel's queue was full").waitFor();
+  await page.getByRole("link", { name: /loses .*\/s: queue full/ }).click();
+  await page.waitForFunction(() => document.getElementById("losses").getBoundingClientRect().top < innerHeight);
+  assert.equal(await page.evaluate(() => location.hash), "#/session/bob");
   await page.getByText("rtt.c:118").waitFor();
   await page.getByText("at most 1.2 us for a packet").waitFor();
   // Only a session with an output channel has a bandwidth.
@@ -118,6 +121,14 @@ test("the tree of credentials has ceilings and expiry", () => withPage({ path: "
   await child.getByText(/expires in 1 h/).waitFor();
   assert.equal(await page.locator(".tree .tree .tree .credential").count(), 1, "three levels");
   assert.match(await child.innerText(), /19\.1 MiB of 64 MiB/);
+  // The tree in words, and the way to the cost of a holder.
+  await child.getByText("delegated by").waitFor();
+  const first = page.getByRole("article", { name: `Credential of ${key(1)}` }).first();
+  assert.match(await first.innerText(), /granted by the root[\s\S]*bandwidth\s+none/);
+  await first.getByRole("link", { name: "usage" }).click();
+  await page.getByRole("group", { name: "Totals by holder" }).waitFor();
+  assert.deepEqual(await page.getByRole("group", { name: "Totals by holder" }).locator("tbody th").allInnerTexts(), [`${key(1).slice(0, 15)}…${key(1).slice(-6)}`]);
+  await page.goBack();
   await page.getByText(/expired 1 min/).waitFor();
   await child.getByText("What it allows").click();
   await child.getByText("at most 64 MiB").waitFor();
@@ -125,20 +136,26 @@ test("the tree of credentials has ceilings and expiry", () => withPage({ path: "
 
 test("decisions are told in words, filtered, and their advice is copied", () => withPage({ path: "#/decisions" }, async (page) => {
   await page.getByText(/asked to create the session/).waitFor();
-  await page.getByText("154 decisions").waitFor();
+  // What was not carried out comes first; a program that tries again each second is one refusal.
+  await page.getByText("4 decisions of 155").waitFor();
+  await page.getByText("asked to connect, 3 times").waitFor();
+  await page.getByText("The node ended the session").waitFor();
+  await page.getByText("Fill in KEY and MODULE. The root runs this").waitFor();
+  await page.getByLabel("Outcome").selectOption("all");
+  await page.getByText("155 decisions").waitFor();
   assert.equal(await page.locator(".decisions > li").count(), 100);
   await page.getByRole("button", { name: "Show more" }).click();
-  assert.equal(await page.locator(".decisions > li").count(), 154);
+  assert.equal(await page.locator(".decisions > li").count(), 155);
   await page.getByLabel("Outcome").selectOption("refused");
-  await page.getByText("1 decision of 154").waitFor();
+  await page.getByText("2 decisions of 155").waitFor();
   await page.getByRole("button", { name: "Copy the command" }).first().click();
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^weir grant --key operator\.key/);
   await page.getByLabel("Outcome").selectOption("all");
   await page.getByLabel("Session").fill("session-14");
-  await page.getByText("11 decisions of 154").waitFor();
+  await page.getByText("11 decisions of 155").waitFor();
   await page.getByLabel("Session").fill("");
   await page.getByLabel("Holder").fill("operator");
-  await page.getByText("2 decisions of 154").waitFor();
+  await page.getByText("3 decisions of 155").waitFor();
 }));
 
 test("a command with control characters is shown escaped, and not copied", () => withPage({ path: "#/decisions", hostile: true }, async (page) => {
@@ -152,12 +169,15 @@ test("the ledger has totals by session and holder, sums, the state of its chain,
   const table = page.getByRole("group", { name: "Totals by session" });
   assert.match(await table.locator("tfoot").innerText(), /450/);
   assert.equal(await page.getByRole("columnheader", { name: /refusals/ }).count(), 0);
-  await page.getByLabel("columns without values, too").check();
+  await page.getByLabel("all columns").check();
   assert.equal(await page.getByRole("columnheader", { name: /refusals/ }).count(), 1);
   await page.getByRole("button", { name: "CPU time, s" }).click();
   assert.equal(await table.locator("tbody th").first().innerText(), "old-study");
   await page.getByRole("button", { name: "By holder" }).click();
   await page.getByRole("rowheader", { name: "the operator" }).waitFor();
+  await page.getByPlaceholder("Name or key").fill("operator");
+  assert.equal(await page.getByRole("rowheader").count(), 2, "the row and the sum");
+  await page.getByPlaceholder("Name or key").fill("");
   await page.getByRole("button", { name: "last hour" }).click();
   await page.waitForTimeout(200);
   assert.ok(mock.log.some((line) => /ledger\?since_s=\d+$/.test(line)));
@@ -219,5 +239,6 @@ test("a holder sees neither cores nor the parts of a delegate's session", () => 
   await link.click();
   await page.getByText("only sums are shown").waitFor();
   await page.getByText("does not share the right to change it").waitFor();
+  assert.equal(await page.getByRole("button", { name: /Unload/ }).count(), 0);
   assert.equal(await page.locator("form.share").count(), 0);
 }));

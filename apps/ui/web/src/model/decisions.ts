@@ -22,6 +22,7 @@ const REQUESTS: Record<string, [string, string]> = {
   show: ["to see the session", "to see the node's state"],
   watch: ["to watch the session", "to watch the node's state"],
   explain: ["for an explanation about the session", "for an explanation"],
+  credentials: ["to list credentials of the session", "to list credentials"],
   reload: ["to reload the configuration", "to reload the configuration"],
   connect: ["to connect for the session", "to connect"],
 };
@@ -31,6 +32,18 @@ export function whoOf(decision: Decision): string {
   return decision.who === null ? "The operator" : shortKey(shown(decision.who));
 }
 
+/** Entries of the ledger that tell of no single request, as sentences. */
+const EVENTS: Record<string, string> = {
+  "(end)": "The node ended the session",
+  "(revocation)": "A root delivered a list of revocations",
+  "(not listed singly)": "There were more requests than the node lists one by one",
+};
+
+/** Returns the sentence of an entry that tells of no single request; null for a request. */
+export function eventOf(decision: Decision): string | null {
+  return Object.hasOwn(EVENTS, decision.request) ? (EVENTS[decision.request] as string) : null;
+}
+
 /** Returns the request as the end of `… asked`; the session's name follows where one is concerned. */
 export function askedFor(decision: Decision): string {
   const words = Object.hasOwn(REQUESTS, decision.request) ? REQUESTS[decision.request] : undefined;
@@ -38,13 +51,13 @@ export function askedFor(decision: Decision): string {
   return `for “${shown(decision.request)}”${decision.session === null ? "" : " of the session"}`;
 }
 
-export type OutcomeFilter = "all" | "refused" | "failed" | "allowed" | "closed";
+export type OutcomeFilter = "all" | "bad" | "refused" | "failed" | "allowed" | "closed";
 
 const OUTCOMES: Record<string, string> = {
   allowed: "allowed",
   refused: "refused: no right",
   failed: "failed",
-  closed: "connection closed",
+  closed: "session ended",
 };
 
 /** Returns an outcome in words. */
@@ -65,8 +78,50 @@ export function filtered(
   const has = (text: string | null, wanted: string) => (text ?? "").toLowerCase().includes(wanted.trim().toLowerCase());
   return decisions.filter(
     (decision) =>
-      (filter.outcome === "all" || decision.outcome === filter.outcome) &&
+      (filter.outcome === "all" || (filter.outcome === "bad" && isBad(decision.outcome)) || decision.outcome === filter.outcome) &&
       has(decision.session, filter.session) &&
       has(decision.who ?? "operator", filter.who),
   );
+}
+
+/** Times in a reason, which differ in each entry of the same refusal. */
+const TIME = /\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?Z/g;
+
+/**
+ * Returns the decisions, the latest first, with equal refusals as one. A program that tries again each second would fill the
+ * list otherwise.
+ */
+export function grouped(decisions: readonly Decision[]): Decision[] {
+  const groups = new Map<string, Decision>();
+  const list: Decision[] = [];
+  for (const decision of decisions) {
+    const { request, session, outcome, who, credentials, reason } = decision;
+    const key = JSON.stringify([request, session, outcome, who, credentials, reason?.replace(TIME, "")]);
+    const group = isBad(outcome) && eventOf(decision) === null ? groups.get(key) : undefined;
+    if (group) {
+      group.count += decision.count;
+      group.begin_ms = Math.min(group.begin_ms, decision.begin_ms);
+      group.end_ms = Math.max(group.end_ms, decision.end_ms);
+    } else {
+      const copy = { ...decision };
+      groups.set(key, copy);
+      list.push(copy);
+    }
+  }
+  return list;
+}
+
+/**
+ * Returns what a user has to know before an advised command is run: the places to fill in, and that a new credential has only
+ * what its command states. Empty for a command that is complete.
+ */
+export function hintOf(command: string): string {
+  const words = command.split(" ");
+  const isDelegation = command.startsWith("weir delegate ");
+  if (!isDelegation && !command.startsWith("weir grant ")) return "";
+  const places = ["KEY", "CREDENTIAL", "MODULE"].filter((place) => words.includes(place));
+  const filled = places.length === 0 ? "" : `Fill in ${places.join(" and ")}. `;
+  return isDelegation
+    ? `${filled}The holder who has delegated runs this, with the other limits of the present credential and --out FILE.`
+    : `${filled}The root runs this, with the other options of the present credential and --out FILE: an option that is left out gives little.`;
 }

@@ -1,7 +1,7 @@
 // Tables of the ledger: the columns that say something, and sums.
 
 import type { LedgerTable } from "../api";
-import { shown } from "./text";
+import { cut, shortKey, shown } from "./text";
 import { localSeconds } from "./time";
 import { UNKNOWN, whole } from "./units";
 
@@ -15,10 +15,33 @@ export interface Column {
   at: number;
 }
 
-/** Returns the columns; with `all` false without those in which every value is 0 or missing. */
+/** Columns about the row rather than its usage: last, and only with all columns. */
+const ABOUT = new Set(["id", "begin", "end", "intervals"]);
+
+/** Returns the rows whose name has a text, in any case. */
+export function matching(table: LedgerTable, text: string): LedgerTable {
+  const wanted = text.trim().toLowerCase();
+  return wanted === "" ? table : { ...table, rows: table.rows.filter((row) => String(row[0]).toLowerCase().includes(wanted)) };
+}
+
+/** Returns the name of a row for display. Keys are shortened as on the other pages, so that they can be compared. */
+export function rowName(name: unknown): string {
+  return cut(shown(name).replace(/weir-key:[a-z0-9]+/g, shortKey), 48);
+}
+
+/** Returns the heading of a column with its unit, unless the title names the unit. */
+export function titleOf({ key, title, unit }: Pick<Column, "key" | "title" | "unit">): string {
+  const words = Object.hasOwn(TITLES, key) ? (TITLES[key] as string) : shown(title);
+  return unit === "" || words.split(" ").includes(unit) || (unit === "B" && words.startsWith("bytes")) ? words : `${words}, ${shown(unit)}`;
+}
+
+const TITLES: Record<string, string> = { cpu_s: "CPU time", memory_mib_h: "memory" };
+
+/** Returns the columns; with `all` false without those about the row, and those in which every value is 0 or missing. */
 export function columnsOf(table: LedgerTable, all: boolean): Column[] {
   const columns = table.columns.map((column, n) => ({ ...column, at: n + 1 }));
-  return all ? columns : columns.filter(({ at }) => table.rows.some((row) => row[at] !== null && row[at] !== undefined && row[at] !== 0));
+  const ordered = [...columns.filter(({ key }) => !ABOUT.has(key)), ...columns.filter(({ key }) => ABOUT.has(key))];
+  return all ? ordered : ordered.filter(({ key, at }) => !ABOUT.has(key) && table.rows.some((row) => row[at] !== null && row[at] !== undefined && row[at] !== 0));
 }
 
 /** Numbers that identify a row, or that belong to it alone, so that a sum of them says nothing. */

@@ -34,10 +34,15 @@ export function cut(text: string, max: number): string {
   return `${text.slice(0, end)}…`;
 }
 
-/** Returns a key or an identifier with its middle left out: `weir-key:5jfgyy…wctxsv`. */
+/**
+ * Returns a key or an identifier with its middle left out: `weir-key:5jfgyy…wctxsv`. The expiry after an identifier's `@`
+ * is left out as well, because it is the same for many.
+ */
 export function shortKey(key: string): string {
   const colon = key.indexOf(":") + 1;
-  return key.length - colon <= 14 ? key : `${key.slice(0, colon + 6)}…${key.slice(-6)}`;
+  const at = key.indexOf("@", colon);
+  const name = at < 0 ? key : key.slice(0, at);
+  return name.length - colon <= 14 ? name : `${name.slice(0, colon + 6)}…${name.slice(-6)}`;
 }
 
 /** Returns `1 packet`, `2 packets`. */

@@ -6,8 +6,8 @@ import { PartBar } from "../parts/bar";
 import { ask } from "../parts/dialog";
 import { useLoaded } from "../parts/load";
 import { Foreign, Key, Problem, Title } from "../parts/text";
-import { sessionHref } from "../routes";
-import { now } from "../store";
+import { holderHref, sessionHref } from "../routes";
+import { now, state } from "../store";
 
 const EVERY_MS = 15_000;
 /** The holder's last characters, which are typed before a revocation. */
@@ -27,9 +27,10 @@ export function CredentialsPage() {
       {value?.roots.length === 0 && <section><p>No credential is in use on this node. <code>weir grant</code> makes one; it appears here with its first session or request.</p></section>}
       {value?.roots.map((root) => (
         <section key={root.root} aria-label={`Root ${shown(root.root)}`}>
-          <h2>Root <Key text={root.root} /></h2>
+          <h2>Root <Key text={root.root} isOwn={isOwn(root.root)} /></h2>
+          <p class="soft">A bar shows how much of the credential is promised to its sessions, and to those of its delegates.</p>
           {root.policy_ceilings.length > 0 && <><p class="soft">The policy limits all of its credentials together:</p><Ceilings used={root.policy_ceilings} /></>}
-          {root.grants.length === 0 ? <p class="soft">None of its credentials is in use.</p> : <Tree list={root.grants} depth={1} reload={reload} />}
+          {root.grants.length === 0 ? <p class="soft">None of its credentials is in use.</p> : <Tree list={root.grants} from={root.root} depth={1} reload={reload} />}
         </section>
       ))}
       {(value?.left_out ?? 0) > 0 && <p class="soft">{plural(value?.left_out ?? 0, "further credential")} of this node cannot be shown at once.</p>}
@@ -37,25 +38,31 @@ export function CredentialsPage() {
   );
 }
 
-function Tree({ list, depth, reload }: { list: Credential[]; depth: number; reload: () => void }) {
+/** Returns true if a key is that of this page's user. */
+function isOwn(key: string): boolean {
+  return state.value?.who.split(" ").includes(key) ?? false;
+}
+
+/** Credentials of one giver: a root, or a holder who has delegated. */
+function Tree({ list, from, depth, reload }: { list: Credential[]; from: string; depth: number; reload: () => void }) {
   return (
     <ul class="tree">{list.slice(0, DELEGATES_MAX).map((credential) => (
       <li key={credential.id}>
-        <Card credential={credential} reload={reload} />
-        {credential.delegates.length > 0 && (depth < DEPTH_MAX ? <Tree list={credential.delegates} depth={depth + 1} reload={reload} /> : <p class="soft">Further delegates are not shown.</p>)}
+        <Card credential={credential} from={from} isDelegated={depth > 1} reload={reload} />
+        {credential.delegates.length > 0 && (depth < DEPTH_MAX ? <Tree list={credential.delegates} from={credential.holder} depth={depth + 1} reload={reload} /> : <p class="soft">Further delegates are not shown.</p>)}
       </li>
     ))}</ul>
   );
 }
 
-function Card({ credential, reload }: { credential: Credential; reload: () => void }) {
+function Card({ credential, from, isDelegated, reload }: { credential: Credential; from: string; isDelegated: boolean; reload: () => void }) {
   const { expires_s, revoked } = credential;
   const isExpired = expires_s !== null && expires_s * 1000 <= now.value;
   const isSoon = expires_s !== null && !isExpired && expires_s * 1000 - now.value < 86_400_000;
   return (
     <article class={revoked || isExpired ? "credential ended" : "credential"} aria-label={`Credential of ${shown(credential.holder)}`}>
       <div class="title">
-        <h3><Key text={credential.holder} /></h3>
+        <h3><Key text={credential.holder} isOwn={isOwn(credential.holder)} /></h3>
         <div class="side">
           {revoked ? <span class="bad">▲ revoked</span> : (
             <span class={isSoon || isExpired ? "bad" : "soft"}>
@@ -65,7 +72,7 @@ function Card({ credential, reload }: { credential: Credential; reload: () => vo
           {credential.may_revoke && !revoked && <button type="button" class="small danger" aria-label={`Revoke the credential of ${shown(credential.holder)}`} onClick={() => askRevoke(credential, reload)}>Revoke …</button>}
         </div>
       </div>
-      <p class="soft"><Key text={credential.id} />{credential.sessions.length > 0 && <> · sessions {credential.sessions.slice(0, 64).map((name, at) => <>{at > 0 ? ", " : ""}<a href={sessionHref(name)}>{shown(name)}</a></>)}</>}</p>
+      <p class="soft">{isDelegated ? <>delegated by <Key text={from} isOwn={isOwn(from)} /></> : "granted by the root"} · <Key text={credential.id} /> · <a href={holderHref(credential.holder)}>usage</a>{credential.sessions.length > 0 && <> · {credential.sessions.length === 1 ? "session" : "sessions"} {credential.sessions.slice(0, 64).map((name, at) => <>{at > 0 ? ", " : ""}<a href={sessionHref(name)}>{shown(name)}</a></>)}</>}</p>
       <Ceilings used={credential.used} />
       {credential.allows.length > 0 && (
         <details><summary>What it allows</summary>
@@ -80,12 +87,13 @@ function Ceilings({ used }: { used: Used[] }) {
   if (used.length === 0) return null;
   return (
     <ul class="ceilings">{used.slice(0, 32).map((it) => {
+      const isNone = it.granted === 0 && it.used === 0;
       const share = it.granted === null ? 0 : it.granted > 0 ? it.used / it.granted : it.used > 0 ? 1 : 0;
       return (
         <li>
           <span class="what"><Foreign text={it.resource} max={40} /></span>
           <PartBar part={share} whole={1} />
-          <span class={share > 0.9 ? "amount bad" : "amount"}>{share > 0.9 ? "▲ " : ""}<Foreign text={it.used_text} max={40} /><span class="soft">{it.granted === null ? ", no limit" : <> of <Foreign text={it.granted_text} max={40} /></>}</span></span>
+          {isNone ? <span class="amount soft">none</span> : <span class="amount"><Foreign text={it.used_text} max={40} /><span class="soft">{it.granted === null ? ", no limit" : <> of <Foreign text={it.granted_text} max={40} />{share >= 1 ? ", nothing left" : ""}</>}</span></span>}
         </li>
       );
     })}</ul>

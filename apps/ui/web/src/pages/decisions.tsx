@@ -1,6 +1,6 @@
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { api, type Decision } from "../api";
-import { askedFor, filtered, isBad, outcomeOf, whoOf, type OutcomeFilter } from "../model/decisions";
+import { askedFor, eventOf, filtered, grouped, hintOf, isBad, outcomeOf, whoOf, type OutcomeFilter } from "../model/decisions";
 import { clock, dateTime } from "../model/time";
 import { plural, shown } from "../model/text";
 import { useLoaded } from "../parts/load";
@@ -15,12 +15,13 @@ const SINCE: [string, number][] = [["last hour", 3_600], ["last day", 86_400], [
 /** The decisions of the node in words, with what would have to be granted. */
 export function DecisionsPage() {
   const [since, setSince] = useState(3_600);
-  const [outcome, setOutcome] = useState<OutcomeFilter>("all");
+  const [outcome, setOutcome] = useState<OutcomeFilter>("bad");
   const [session, setSession] = useState("");
   const [who, setWho] = useState("");
   const [most, setMost] = useState(SHOWN_AT_ONCE);
   const { value, problem, isLoading, reload } = useLoaded(() => api.decisions(since), [since], EVERY_MS);
-  const list = filtered(value?.decisions ?? [], { outcome, session, who });
+  const all = useMemo(() => grouped(value?.decisions ?? []), [value]);
+  const list = filtered(all, { outcome, session, who });
   return (
     <>
       <Title side={<button type="button" onClick={reload}>Refresh</button>}>Decisions</Title>
@@ -28,13 +29,14 @@ export function DecisionsPage() {
         <div class="filters">
           <label class="field"><span>Time</span><select value={since} onChange={(event) => setSince(Number(event.currentTarget.value))}>{SINCE.map(([text, seconds]) => <option value={seconds}>{text}</option>)}</select></label>
           <label class="field"><span>Outcome</span><select value={outcome} onChange={(event) => setOutcome(event.currentTarget.value as OutcomeFilter)}>
-            <option value="all">all</option><option value="refused">refused: no right</option><option value="failed">failed</option><option value="allowed">allowed</option><option value="closed">connection closed</option>
+            <option value="bad">refused, failed, ended</option><option value="all">all</option><option value="refused">refused: no right</option><option value="failed">failed</option><option value="allowed">allowed</option><option value="closed">session ended</option>
           </select></label>
           <label class="field"><span>Session</span><input type="search" value={session} onInput={(event) => setSession(event.currentTarget.value)} /></label>
           <label class="field"><span>Holder</span><input type="search" value={who} onInput={(event) => setWho(event.currentTarget.value)} /></label>
         </div>
         {problem !== null && <Problem text={problem} />}
-        <p class="soft" role="status">{value === null ? (isLoading ? "Loading …" : "") : `${plural(list.length, "decision")}${list.length < value.decisions.length ? ` of ${value.decisions.length}` : ""}`}</p>
+        <p class="soft" role="status">{value === null ? (isLoading ? "Loading …" : "") : `${plural(list.length, "decision")}${list.length < all.length ? ` of ${all.length}` : ""}`}</p>
+        {value !== null && list.length === 0 && outcome === "bad" && session === "" && who === "" && <p><span class="good" aria-hidden="true">●</span> Nothing was refused in this time.</p>}
         <ul class="news decisions">{list.slice(0, most).map((decision) => <Item decision={decision} />)}</ul>
         {list.length > most && <button type="button" onClick={() => setMost(most + SHOWN_AT_ONCE)}>Show more</button>}
       </section>
@@ -50,7 +52,7 @@ function Item({ decision }: { decision: Decision }) {
     <li class={isBad(decision.outcome) ? "medium" : ""}>
       <p>
         <span class={isBad(decision.outcome) ? "outcome bad" : "outcome good"}><span aria-hidden="true">{isBad(decision.outcome) ? "▲" : "●"}</span> {outcomeOf(decision.outcome)}</span>{" "}
-        {whoOf(decision)} asked {askedFor(decision)}{name !== null && <> {isOpen && decision.session !== null ? <a href={sessionHref(decision.session)}>{name}</a> : <strong>{name}</strong>}</>}
+        {eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{name !== null && <> {isOpen && decision.session !== null ? <a href={sessionHref(decision.session)}>{name}</a> : <strong>{name}</strong>}</>}
         {decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}
       </p>
       {decision.reason !== null && decision.reason !== "" && <p class="reason"><Foreign text={decision.reason} max={400} /></p>}
@@ -58,6 +60,7 @@ function Item({ decision }: { decision: Decision }) {
         <div class="advice">
           <p>→ <Foreign text={advice.text} max={300} /></p>
           {advice.command !== null && advice.command !== undefined && <div class="copyable"><code class="command">{shown(advice.command)}</code><Copy text={advice.command} label="Copy the command" /></div>}
+          {advice.command !== null && advice.command !== undefined && hintOf(advice.command) !== "" && <p class="soft">{hintOf(advice.command)}</p>}
         </div>
       ))}
       <p class="soft">{dateTime(decision.begin_ms)}{one ? "" : ` to ${clock(decision.end_ms)}`}

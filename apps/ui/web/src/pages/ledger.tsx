@@ -1,24 +1,29 @@
 import { useMemo, useState } from "preact/hooks";
 import { api, type Ledger, type LedgerTable } from "../api";
 import { dateTime, fieldOf, secondsOfField, zone } from "../model/time";
-import { columnsOf, compareCells, sums, textOf } from "../model/ledger";
-import { cut, shown } from "../model/text";
+import { columnsOf, compareCells, matching, rowName, sums, textOf, titleOf } from "../model/ledger";
+import { shown } from "../model/text";
 import { useLoaded } from "../parts/load";
 import { SortHead, Table } from "../parts/table";
 import { Foreign, Problem, Title } from "../parts/text";
 
 const RANGES: [string, number | null][] = [["all", null], ["last hour", 3_600], ["last day", 86_400], ["last week", 604_800], ["last 30 days", 2_592_000]];
 
-/** Usage by session and by holder, from the node's ledger. */
-export function LedgerPage() {
+/** Usage by session and by holder, from the node's ledger; `holder` is the key of the holder to begin with, or empty. */
+export function LedgerPage({ holder }: { holder: string }) {
   const [range, setRange] = useState<{ since: number | null; until: number | null }>({ since: null, until: null });
-  const [by, setBy] = useState<"session" | "holder">("session");
+  const [by, setBy] = useState<"session" | "holder">(holder === "" ? "session" : "holder");
+  const [wanted, setWanted] = useState(holder);
   const [all, setAll] = useState(false);
   const { value, problem, isLoading, reload } = useLoaded(() => api.ledger(range.since, range.until), [range.since, range.until]);
   const [failed, setFailed] = useState<string | null>(null);
   const download = (format: "csv" | "parquet") => {
     setFailed(null);
     save(format, range).catch((error: unknown) => setFailed(error instanceof Error ? error.message : String(error)));
+  };
+  const show = (next: "session" | "holder") => {
+    setBy(next);
+    setWanted("");
   };
   const table = value === null ? null : by === "session" ? value : value.holders;
   return (
@@ -35,12 +40,16 @@ export function LedgerPage() {
         {value !== null && <Verified verified={value.verified} />}
         <div class="title">
           <div class="segments" role="group" aria-label="Totals">
-            <button type="button" aria-pressed={by === "session"} onClick={() => setBy("session")}>By session</button>
-            <button type="button" aria-pressed={by === "holder"} onClick={() => setBy("holder")}>By holder</button>
+            <button type="button" aria-pressed={by === "session"} onClick={() => show("session")}>By session</button>
+            <button type="button" aria-pressed={by === "holder"} onClick={() => show("holder")}>By holder</button>
           </div>
-          <div class="side"><label class="check"><input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} /> columns without values, too</label></div>
+          <div class="side">
+            <label class="check"><input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} /> all columns</label>
+            <label><span class="hidden">Filter rows by name or key</span><input type="search" placeholder="Name or key" value={wanted} onInput={(event) => setWanted(event.currentTarget.value)} /></label>
+          </div>
         </div>
-        {table === null ? <p class="soft">{isLoading ? "Loading …" : ""}</p> : <Totals key={by} table={table} all={all} first={by === "session" ? "Session" : "Holder"} />}
+        <p class="soft">{by === "session" ? "Requests of a holder outside of sessions, such as compiling, have a row of their own." : "A holder's row has the holder's own sessions and requests. Delegates have rows of their own."}</p>
+        {table === null ? <p class="soft">{isLoading ? "Loading …" : ""}</p> : <Totals key={by} table={matching(table, wanted)} all={all} first={by === "session" ? "Session" : "Holder"} isFiltered={wanted.trim() !== ""} />}
       </section>
     </>
   );
@@ -83,7 +92,7 @@ function Verified({ verified: { state, text } }: { verified: Ledger["verified"] 
   return <p role={state === "broken" ? "alert" : undefined}><span class={name}><span aria-hidden="true">{sign}</span> {words}.</span> <span class="soft"><Foreign text={text} max={240} /></span></p>;
 }
 
-function Totals({ table, all, first }: { table: LedgerTable; all: boolean; first: string }) {
+function Totals({ table, all, first, isFiltered }: { table: LedgerTable; all: boolean; first: string; isFiltered: boolean }) {
   const [sort, setSort] = useState<{ key: string; direction: 1 | -1 }>({ key: "", direction: 1 });
   const columns = useMemo(() => columnsOf(table, all), [table, all]);
   const at = sort.key === "" ? 0 : (columns.find(({ key }) => key === sort.key)?.at ?? 0);
@@ -92,16 +101,16 @@ function Totals({ table, all, first }: { table: LedgerTable; all: boolean; first
     sort,
     onSort: (key: string) => setSort({ key, direction: sort.key === key ? (sort.direction === 1 ? -1 : 1) : key === "" ? 1 : -1 }),
   };
-  if (rows.length === 0) return <p class="soft">The ledger has no usage in this time.</p>;
+  if (rows.length === 0) return <p class="soft">{isFiltered ? "No row has this name or key." : "The ledger has no usage in this time."}</p>;
   const total = sums(table);
   return (
     <Table label={`Totals by ${first.toLowerCase()}`} class="ledger">
       <thead><tr>
         <SortHead id="" title={first} {...head} />
-        {columns.map((column) => <SortHead id={column.key} title={`${shown(column.title)}${column.unit ? `, ${shown(column.unit)}` : ""}`} isNumber {...head} />)}
+        {columns.map((column) => <SortHead id={column.key} title={titleOf(column)} isNumber {...head} />)}
       </tr></thead>
       <tbody>{rows.slice(0, 5_000).map((row) => (
-        <tr key={String(row[0])}><th scope="row"><span title={shown(row[0])}>{cut(shown(row[0]), 48)}</span></th>{columns.map((column) => <td class="n">{textOf(row[column.at] ?? null)}</td>)}</tr>
+        <tr key={String(row[0])}><th scope="row"><span title={shown(row[0])}>{rowName(row[0])}</span></th>{columns.map((column) => <td class="n">{textOf(row[column.at] ?? null)}</td>)}</tr>
       ))}</tbody>
       <tfoot><tr><th scope="row">Sum</th>{columns.map((column) => <td class="n">{textOf(total[column.at] ?? null)}</td>)}</tr></tfoot>
     </Table>

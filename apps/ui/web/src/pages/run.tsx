@@ -8,7 +8,7 @@ import { Foreign, Title } from "../parts/text";
 import { run, startRun } from "../run";
 import { mayManage, snapshot, state } from "../store";
 import { Source, type RunSource } from "../parts/run-source";
-import { chosen, Modules, values } from "../parts/run-modules";
+import { chosenOf, Modules, values } from "../parts/run-modules";
 
 /** The longest time on an interface, as in the server. */
 const SECONDS_MAX = 86_400;
@@ -19,7 +19,7 @@ export function RunPage() {
   const tried = useSignal(false);
   if (run.value !== null) return <><Title>Run</Title><Progress /></>;
   const modules = state.value?.modules ?? [];
-  const picked = modules.filter((module) => chosen.value.has(module.name));
+  const picked = chosenOf(modules, source.value.kind === "file");
   const faults = faultsOf(source.value, picked.length, picked.flatMap((module) =>
     module.parameters.flatMap((parameter) => {
       const fault = faultOf(parameter, values.value[`${module.name} ${parameter.name}`] ?? "");
@@ -47,7 +47,7 @@ export function RunPage() {
         start();
       }}>
         <Source source={source} interfaces={mayManage.value ? state.value?.run_interfaces ?? (snapshot.value?.interfaces ?? []).map((it) => it.name) : []} />
-        <Modules modules={modules} />
+        <Modules modules={modules} picked={picked} />
         <section class="go" aria-label="Start">
           <p class="soft">{source.value.kind === "file"
             ? "The modules run in weir's sandbox on this machine, as the user of weir ui. The capture is not stored. The report is deleted when it is closed."

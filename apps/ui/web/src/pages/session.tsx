@@ -9,10 +9,11 @@ import { Modules } from "../parts/session-modules";
 import { Rows } from "../parts/session-rows";
 import { Channels, Outputs, VirtualCpus } from "../parts/session-tables";
 import { ShareSection } from "../parts/share-form";
-import { Foreign, State, Title } from "../parts/text";
+import { Foreign, Key, State, Title } from "../parts/text";
 import { shown } from "../model/text";
+import { lossRate, lossWords } from "../model/losses";
 import { stateOf } from "../model/sessions";
-import { bytes, whole } from "../model/units";
+import { bytes, perSecond, whole } from "../model/units";
 import type { SessionStatus } from "../snapshot";
 import { losses, mayManage, rates, snapshot } from "../store";
 
@@ -31,17 +32,24 @@ export function SessionPage({ name }: { name: string }) {
   }
   const its = rates.value?.sessions[at];
   const state = stateOf(session);
+  const lost = losses.value.get(name) ?? [];
+  const words = lossWords(lost);
   return (
     <div class="session-page">
       <p class="crumbs"><a href="#/node">Sessions</a></p>
       <Title side={<>
+        {words !== "" && <a class="bad" href="#losses" onClick={(event) => {
+          // The fragment belongs to the routes, so the link scrolls itself.
+          event.preventDefault();
+          document.getElementById("losses")?.scrollIntoView({ block: "center" });
+        }}>▲ loses {perSecond(lossRate(lost))}: {words}</a>}
         <State text={state.text} isGood={state.isRunning} />
         {mayManage.value && <button type="button" class="danger" onClick={() => askClose(name)}>Close session …</button>}
       </>}><Foreign text={name} max={60} /></Title>
       <About session={session} />
       <SessionCharts name={name} sends={(session.outputs ?? []).length > 0} />
       <div class="grid half">
-        <Losses losses={losses.value.get(name) ?? []} />
+        <Losses losses={lost} />
         <ShareSection session={session} />
       </div>
       <Modules session={session} rates={its} />
@@ -54,7 +62,7 @@ export function SessionPage({ name }: { name: string }) {
       {(session.findings?.latest ?? []).length > 0 && (
         <section aria-labelledby="found"><h2 id="found">Findings</h2><FindingList list={session.findings?.latest ?? []} /></section>
       )}
-      <Rows session={name} streams={session.modules.flatMap((module) => module.streams.map((stream) => `${module.name}.${stream}`))} />
+      <Rows session={name} isHidden={session.sums_only === true} streams={session.modules.flatMap((module) => module.streams.map((stream) => `${module.name}.${stream}`))} />
     </div>
   );
 }
@@ -74,7 +82,7 @@ function askClose(name: string): void {
 
 function About({ session }: { session: SessionStatus }) {
   const facts = [
-    session.credential === undefined ? <span>of the operator</span> : <span>under <Foreign text={session.credential} max={60} /></span>,
+    session.credential === undefined ? <span>of the operator</span> : <span>under <Key text={session.credential} />, in the tree of <a href="#/credentials">credentials</a></span>,
     <span>priority {session.priority}</span>,
     <span>memory may grow to {bytes(Math.max(session.memory_max ?? 0, session.memory_reserved))}</span>,
     (session.memory_refused ?? 0) > 0 ? <span class="bad">▲ memory was refused {whole(session.memory_refused ?? 0)} times</span> : null,

@@ -20,7 +20,7 @@ function Page() {
     case "session": return <SessionPage key={name} name={name} />;
     case "credentials": return <CredentialsPage />;
     case "decisions": return <DecisionsPage />;
-    case "ledger": return <LedgerPage />;
+    case "ledger": return <LedgerPage key={name} holder={name} />;
     case "run": return <RunPage />;
     default: return <section><h1 tabIndex={-1}>There is no such page</h1><p><a href="#/node">Go to the node</a></p></section>;
   }

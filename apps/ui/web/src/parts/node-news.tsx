@@ -1,7 +1,7 @@
 // Findings of modules, and refusals of the node.
 
 import { api } from "../api";
-import { askedFor, whoOf } from "../model/decisions";
+import { askedFor, eventOf, grouped, whoOf } from "../model/decisions";
 import { clock } from "../model/time";
 import { plural, shown } from "../model/text";
 import type { FindingStatus } from "../snapshot";
@@ -48,7 +48,7 @@ export function FindingList({ list }: { list: (FindingStatus & { session?: strin
 
 export function Refusals() {
   const { value, problem } = useLoaded(() => api.decisions(3600), [], EVERY_MS);
-  const refused = (value?.decisions ?? []).filter((decision) => decision.outcome === "refused" || decision.outcome === "failed");
+  const refused = grouped((value?.decisions ?? []).filter((decision) => decision.outcome === "refused" || decision.outcome === "failed"));
   return (
     <section aria-labelledby="refusals">
       <div class="title"><h2 id="refusals">Refused in the last hour</h2>{refused.length > 0 && <div class="side"><a href="#/decisions">All decisions and what to grant</a></div>}</div>
@@ -56,7 +56,7 @@ export function Refusals() {
       {value !== null && refused.length === 0 && <p class="soft">No request was refused.</p>}
       <ul class="news">{refused.slice(0, SHOWN_MAX).map((decision) => (
         <li class="medium">
-          <p>{whoOf(decision)} asked {askedFor(decision)}{decision.session !== null && <> <strong><Foreign text={decision.session} max={48} /></strong></>}{decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}</p>
+          <p>{eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{decision.session !== null && <> <strong><Foreign text={decision.session} max={48} /></strong></>}{decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}</p>
           <p class="soft">{clock(decision.end_ms)} · <Foreign text={decision.reason ?? "no reason was noted"} max={200} /></p>
         </li>
       ))}</ul>

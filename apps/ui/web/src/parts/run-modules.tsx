@@ -2,20 +2,31 @@ import { signal } from "@preact/signals";
 import { useSignal } from "@preact/signals";
 import type { ModuleInfo, ParameterInfo } from "../api";
 import { faultOf, limits } from "../model/parameters";
-import { shown } from "../model/text";
+import { plural, shown } from "../model/text";
 import { Foreign } from "./text";
 
 /** The chosen modules, and the values by module and parameter. They stay while other pages are shown. */
-export const chosen = signal<ReadonlySet<string>>(new Set());
+const chosen = signal<ReadonlySet<string> | null>(null);
 export const values = signal<Record<string, string>>({});
 
+/**
+ * Returns the chosen modules. Until the user chooses, those are the default modules of `weir run` for a capture, and none for
+ * an interface, where modules take memory and processor time of the node.
+ */
+export function chosenOf(modules: ModuleInfo[], isCapture: boolean): ModuleInfo[] {
+  const names = chosen.value;
+  return modules.filter((module) => names?.has(module.name) ?? (isCapture && module.is_default === true));
+}
+
 /** The modules to choose from, and the forms of the chosen ones. */
-export function Modules({ modules }: { modules: ModuleInfo[] }) {
+export function Modules({ modules, picked }: { modules: ModuleInfo[]; picked: ModuleInfo[] }) {
   const filter = useSignal("");
   const wanted = filter.value.trim().toLowerCase();
   const listed = modules.filter((module) => wanted === "" || `${module.name} ${module.description}`.toLowerCase().includes(wanted));
+  const names = new Set(picked.map((module) => module.name));
+  const defaults = modules.filter((module) => module.is_default === true);
   const toggle = (name: string) => {
-    const next = new Set(chosen.value);
+    const next = new Set(names);
     if (!next.delete(name)) next.add(name);
     chosen.value = next;
   };
@@ -23,23 +34,35 @@ export function Modules({ modules }: { modules: ModuleInfo[] }) {
     <>
       <section aria-labelledby="choice">
         <div class="title"><h2 id="choice">Modules</h2>
-          {modules.length > 8 && <div class="side"><label><span class="hidden">Filter modules</span><input type="search" placeholder="Name or purpose" value={filter.value} onInput={(event) => { filter.value = event.currentTarget.value; }} /></label></div>}
+          <div class="side">
+            {defaults.length > 0 && <button type="button" class="small" onClick={() => { chosen.value = new Set(defaults.map((module) => module.name)); }}>Default modules</button>}
+            {picked.length > 0 && <button type="button" class="small" onClick={() => { chosen.value = new Set(); }}>None</button>}
+            {modules.length > 8 && <label><span class="hidden">Filter modules</span><input type="search" placeholder="Name or purpose" value={filter.value} onInput={(event) => { filter.value = event.currentTarget.value; }} /></label>}
+          </div>
         </div>
         {modules.length === 0 && <p class="soft">weir ui has no modules to offer.</p>}
         <ul class="choice">{listed.slice(0, 200).map((module) => (
           <li key={module.name}><label class="check">
-            <input type="checkbox" checked={chosen.value.has(module.name)} onChange={() => toggle(module.name)} />
+            <input type="checkbox" checked={names.has(module.name)} onChange={() => toggle(module.name)} />
             <span><strong>{shown(module.name)}</strong> <span class="soft">{shown(module.version)}</span><br /><span class="soft"><Foreign text={module.description} max={140} /></span></span>
           </label></li>
         ))}</ul>
       </section>
-      {modules.filter((module) => chosen.value.has(module.name) && module.parameters.length > 0).map((module) => (
-        <section key={module.name} aria-label={`Parameters of ${shown(module.name)}`}>
-          <h2>{shown(module.name)} <span class="soft">parameters</span></h2>
-          <div class="parameters">{module.parameters.slice(0, 64).map((parameter) => <Parameter key={parameter.name} module={module.name} parameter={parameter} />)}</div>
-        </section>
-      ))}
+      {picked.filter((module) => module.parameters.length > 0).map((module) => <Parameters key={module.name} module={module} />)}
     </>
+  );
+}
+
+/** The form of a module; folded as long as it needs no value. */
+function Parameters({ module }: { module: ModuleInfo }) {
+  const isNeeded = module.parameters.some((parameter) => parameter.default === null);
+  return (
+    <section aria-label={`Parameters of ${shown(module.name)}`}>
+      <details open={isNeeded}>
+        <summary><h2>{shown(module.name)} <span class="soft">{plural(module.parameters.length, "parameter")}{isNeeded ? "" : ", all with a default"}</span></h2></summary>
+        <div class="parameters">{module.parameters.slice(0, 64).map((parameter) => <Parameter key={parameter.name} module={module.name} parameter={parameter} />)}</div>
+      </details>
+    </section>
   );
 }
 

@@ -18,6 +18,7 @@ const TIERS: Record<string, string> = {
 /** The modules of a session, and those that have ended, with their faults. */
 export function Modules({ session, rates }: { session: SessionStatus; rates: SessionRates | undefined }) {
   const ended = session.ended ?? [];
+  const mayUnload = mayManage.value && !session.sums_only;
   if (session.modules.length + ended.length === 0) {
     return <section aria-labelledby="modules"><h2 id="modules">Modules</h2><p class="soft">No module is loaded. <code>weir load {shown(session.name)} MODULE</code> loads one.</p></section>;
   }
@@ -29,11 +30,11 @@ export function Modules({ session, rates }: { session: SessionStatus; rates: Ses
           <th scope="col">Module</th><th scope="col">State</th><th scope="col">Tier</th><th scope="col">Bound</th><th scope="col">Back end</th>
           <th scope="col" class="n">Packets/s</th><th scope="col" class="n">Time/packet</th><th scope="col" class="n">CPU</th><th scope="col" class="n">Memory</th>
           <th scope="col" class="n">Records/s</th><th scope="col" class="n">Lost records</th><th scope="col" class="n">Faults</th><th scope="col" class="n">Strikes</th>
-          {mayManage.value && <th scope="col"><span class="hidden">Unload</span></th>}
+          {mayUnload && <th scope="col"><span class="hidden">Unload</span></th>}
         </tr></thead>
         <tbody>
-          {session.modules.map((module, at) => <ModuleRow key={module.name} session={session.name} module={module} rates={rates?.modules[at]} />)}
-          {ended.map((module) => <ModuleRow key={`ended ${module.name}`} session={session.name} module={module} rates={undefined} hasEnded />)}
+          {session.modules.map((module, at) => <ModuleRow key={module.name} session={session.name} module={module} rates={rates?.modules[at]} mayUnload={mayUnload} />)}
+          {ended.map((module) => <ModuleRow key={`ended ${module.name}`} session={session.name} module={module} rates={undefined} mayUnload={mayUnload} hasEnded />)}
         </tbody>
       </Table>
       {[...session.modules, ...ended].map((module) => <Fault module={module} />)}
@@ -44,7 +45,7 @@ export function Modules({ session, rates }: { session: SessionStatus; rates: Ses
 
 type Rates = SessionRates["modules"][number] | undefined;
 
-function ModuleRow({ session, module, rates, hasEnded }: { session: string; module: ModuleStatus; rates: Rates; hasEnded?: boolean }) {
+function ModuleRow({ session, module, rates, mayUnload, hasEnded }: { session: string; module: ModuleStatus; rates: Rates; mayUnload: boolean; hasEnded?: boolean }) {
   const warn = (count: number) => <td class={count > 0 ? "n bad" : "n"}>{count > 0 ? "▲ " : ""}{whole(count)}</td>;
   return (
     <tr>
@@ -59,7 +60,7 @@ function ModuleRow({ session, module, rates, hasEnded }: { session: string; modu
       <td class="n">{bytes(module.memory)}</td>
       <td class="n">{si(rates?.records)}</td>
       {warn(module.records_lost)}{warn(module.faults)}{warn(module.strikes)}
-      {mayManage.value && <td>{hasEnded ? null : <button type="button" class="small" aria-label={`Unload ${shown(module.name)}`} onClick={() => askUnload(session, module.name)}>Unload …</button>}</td>}
+      {mayUnload && <td>{hasEnded ? null : <button type="button" class="small" aria-label={`Unload ${shown(module.name)}`} onClick={() => askUnload(session, module.name)}>Unload …</button>}</td>}
     </tr>
   );
 }

@@ -9,14 +9,14 @@ import { Table } from "./table";
 import { Foreign, Problem } from "./text";
 
 /** The rows of a session's streams as they arrive. Following begins with a button, since the node notes and pays it. */
-export function Rows({ session, streams }: { session: string; streams: string[] }) {
+export function Rows({ session, streams, isHidden }: { session: string; streams: string[]; isHidden: boolean }) {
   const [isOn, setOn] = useState(false);
   return (
     <section aria-labelledby="rows">
       <div class="title"><h2 id="rows">Rows</h2>
         <div class="side">{streams.length > 0 && <button type="button" aria-pressed={isOn} onClick={() => setOn(!isOn)}>{isOn ? "Stop" : "Follow rows"}</button>}</div>
       </div>
-      {streams.length === 0 && <p class="soft">No module of this session has a record stream.</p>}
+      {streams.length === 0 && <p class="soft">{isHidden ? "The holder of this session does not share its rows." : "No module of this session has a record stream."}</p>}
       {streams.length > 0 && !isOn && <p class="soft">{plural(streams.length, "stream")}: {streams.slice(0, 12).map((name) => shown(name)).join(", ")}</p>}
       {isOn && <Following session={session} />}
     </section>

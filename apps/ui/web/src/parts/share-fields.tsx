@@ -1,4 +1,5 @@
 import type { CpuFields, Faults, OutputFields } from "../model/share";
+import { percent, quantity } from "../model/units";
 import { Foreign } from "./text";
 
 interface FieldProps {
@@ -24,10 +25,11 @@ export function Field({ id, label, value, fault, onInput, placeholder }: FieldPr
 
 export function CpuFieldset({ fields, faults, statesWeight, onChange }: { fields: CpuFields; faults: Faults; statesWeight: boolean; onChange: (fields: CpuFields) => void }) {
   const { name } = fields;
+  const [slice, period] = [quantity(fields.slice, "time"), quantity(fields.period, "time")];
   const set = (key: "period" | "slice" | "weight") => (value: string) => onChange({ ...fields, [key]: value });
   return (
     <fieldset>
-      <legend>Virtual CPU <Foreign text={name} max={48} /> <span class="soft">on core {fields.core}</span></legend>
+      <legend>Virtual CPU <Foreign text={name} max={48} /> <span class="soft">on core {fields.core}{slice !== null && period !== null && period > 0 && slice <= period ? `: ${percent(slice / period)}` : ""}</span></legend>
       <div class="row">
         <Field id={`slice ${name}`} label="Slice" value={fields.slice} placeholder="no reservation" fault={faults[`slice ${name}`]} onInput={set("slice")} />
         <Field id={`period ${name}`} label="in each period of" value={fields.period} placeholder="no reservation" fault={faults[`period ${name}`]} onInput={set("period")} />

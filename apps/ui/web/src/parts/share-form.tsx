@@ -1,5 +1,6 @@
 // The form that changes a session's share. It asks admission before `Apply` can be pressed, and can undo the change.
 
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, type ChangeRequest } from "../api";
 import { changeOf, faultsOf, formOf, statesAll, type ShareForm } from "../model/share";
@@ -36,6 +37,14 @@ function Present({ session }: { session: SessionStatus }) {
   );
 }
 
+/** The last change of each session by this page. It stays while other pages are shown, and so does `Undo`. */
+const lastChanges = signal<ReadonlyMap<string, LastChange>>(new Map());
+interface LastChange {
+  notes: string[];
+  undo: ChangeRequest | null;
+  text: string;
+}
+
 type Check = { for: string; refused: string | null } | null;
 
 function Editor({ session }: { session: SessionStatus }) {
@@ -44,7 +53,10 @@ function Editor({ session }: { session: SessionStatus }) {
   const [check, setCheck] = useState<Check>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
-  const [done, setDone] = useState<{ notes: string[]; undo: ChangeRequest | null; text: string } | null>(null);
+  const done = lastChanges.value.get(session.name) ?? null;
+  const setDone = (change: LastChange) => {
+    lastChanges.value = new Map(lastChanges.value).set(session.name, change);
+  };
   const latest = useRef(session);
   latest.current = session;
 

@@ -17,18 +17,19 @@ export function Foreign({ text, max = 80 }: { text: unknown; max?: number }) {
   );
 }
 
-/** A key or identifier: shortened, with its whole text on demand. */
-export function Key({ text }: { text: string }) {
+/** A key or identifier: shortened, with its whole text on demand; `isOwn` marks that of this page's user. */
+export function Key({ text, isOwn = false }: { text: string; isOwn?: boolean }) {
   const [isWhole, setWhole] = useState(false);
   const whole = shown(text);
   // A holder can put any text in the place of a key.
   const short = cut(shortKey(whole), 80);
   if (short === whole) return <code class="key">{whole}</code>;
-  return (
+  const button = (
     <button type="button" class="key" aria-expanded={isWhole} title={isWhole ? "Shorten" : "Show the whole key"} onClick={() => setWhole(!isWhole)}>
       <code>{isWhole ? whole : short}</code>
     </button>
   );
+  return isOwn ? <>{button} <span class="soft">(you)</span></> : button;
 }
 
 /** A message about an error, which is announced. */

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import { CAUSE_NAMES, causeOf, isLoss } from "../../src/model/causes";
-import { filtered, askedFor, outcomeOf, whoOf } from "../../src/model/decisions";
-import { columnsOf, sums, textOf } from "../../src/model/ledger";
+import { askedFor, eventOf, filtered, grouped, hintOf, outcomeOf, whoOf } from "../../src/model/decisions";
+import { columnsOf, matching, rowName, sums, textOf, titleOf } from "../../src/model/ledger";
 import { LIMIT_KEYS, limitsOf } from "../../src/model/limits";
 import { LossMeter, lossRate, lossWords } from "../../src/model/losses";
 import { Streams, ROWS_MAX } from "../../src/model/rows";
@@ -124,10 +124,50 @@ test("decisions are told in words and filtered", () => {
   assert.equal(filtered(list, { outcome: "all", session: "MO", who: "oper" }).length, 1);
 });
 
+test("every request of the node's ledger has words, and so has every entry without a request", () => {
+  const plain: Decision = { begin_ms: 0, end_ms: 0, request: "", session: null, outcome: "allowed", count: 1, who: null, credentials: [], reason: null };
+  const audit = readFileSync("../../node/src/control/audit.rs", "utf8");
+  const words = [...audit.matchAll(/^ +ControlRequest::\w+.*=> \("([a-z-]+)", /gm)].map(([, word = ""]) => word);
+  assert.ok(words.length >= 20);
+  for (const request of words) assert.doesNotMatch(askedFor({ ...plain, request }), /“/, request);
+  const events = [...readFileSync("../src/ledger.rs", "utf8").matchAll(/request: "(\([a-z ]+\))"/g)].map(([, word = ""]) => word);
+  assert.equal(events.length, 3);
+  for (const request of events) assert.equal(typeof eventOf({ ...plain, request }), "string", request);
+  assert.equal(eventOf({ ...plain, request: "constructor" }), null);
+});
+
+test("equal refusals are one, whatever the time in their reason", () => {
+  const at = (end_ms: number, other: Partial<Decision> = {}): Decision => ({ begin_ms: end_ms - 1, end_ms, request: "connect", session: null, outcome: "refused", count: 2, who: "k", credentials: [], reason: `expired: it is 2026-11-28T14:53:${10 + end_ms}Z`, ...other });
+  const list = [at(9), at(8, { who: "other" }), at(7, { outcome: "allowed" }), at(6), at(5, { outcome: "allowed" }), at(4, { reason: "revoked" })];
+  const merged = grouped(list);
+  assert.deepEqual(merged.map(({ begin_ms, end_ms, count }) => [begin_ms, end_ms, count]), [[5, 9, 4], [7, 8, 2], [6, 7, 2], [4, 5, 2], [3, 4, 2]]);
+  assert.equal(list[0]?.count, 2, "the given list stays as it is");
+});
+
+test("an advised command says what is to fill in and who runs it", () => {
+  assert.equal(hintOf("weir session change x --memory 1"), "");
+  assert.match(hintOf("weir grant --key KEY --to k --module MODULE"), /^Fill in KEY and MODULE\. The root runs this/);
+  assert.match(hintOf("weir delegate CREDENTIAL --key KEY --to k"), /^Fill in KEY and CREDENTIAL\. The holder who has delegated/);
+});
+
+test("rows of the ledger are found by name or key, and their names and headings are for people", () => {
+  const key = "weir-key:w3bx6j275uaeh2c6jh4fxme34epc2lua6j6ctzw2d3emz77catmor6sc";
+  const table = { columns: [], rows: [["alice"], [key], [`(requests of ${key})`]] };
+  assert.equal(matching(table, " W3BX ").rows.length, 2);
+  assert.equal(matching(table, " ").rows.length, 3);
+  assert.deepEqual(table.rows.map(([name]) => rowName(name)), ["alice", "weir-key:w3bx6j…mor6sc", "(requests of weir-key:w3bx6j…mor6sc)"]);
+  const title = (key: string, title: string, unit: string) => titleOf({ key, title, unit });
+  assert.deepEqual([title("cpu_s", "cpu", "s"), title("stolen_s", "stolen", "s"), title("packets_in", "packets in", "packets"), title("bytes_in", "bytes in", "B"), title("memory_mib_h", "memory mib h", "MiB·h"), title("x", "x", "")],
+    ["CPU time, s", "stolen, s", "packets in", "bytes in", "memory, MiB·h", "x"]);
+});
+
 test("the ledger's columns without values are left out, and sums are right", () => {
   const table = { columns: [{ key: "a", title: "A", unit: "" }, { key: "b", title: "B", unit: "" }], rows: [["x", 1.5, 0], ["y", 2, null]] };
   assert.deepEqual(columnsOf(table, false).map(({ key, at }) => [key, at]), [["a", 1]]);
   assert.equal(columnsOf(table, true).length, 2);
+  const about = { columns: ["id", "begin", "a"].map((key) => ({ key, title: key, unit: "" })), rows: [["x", 7, "t", 1]] };
+  assert.deepEqual(columnsOf(about, false).map(({ key, at }) => [key, at]), [["a", 3]], "columns about the row are no usage");
+  assert.deepEqual(columnsOf(about, true).map(({ at }) => at), [3, 1, 2], "and the last of all columns");
   assert.deepEqual(sums(table), [null, 3.5, 0]);
   assert.deepEqual([textOf(1234.5), textOf(0.0001), textOf(12.3456), textOf(null), textOf("\n")], ["1\u202f234.5", "0", "12.346", "–", "\\n"]);
 });

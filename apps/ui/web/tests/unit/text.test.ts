@@ -38,4 +38,5 @@ test("long texts are cut, and never within a character of two units", () => {
   assert.equal(cut("abcd😀fg", 6), "abcd…");
   assert.equal(shortKey("weir-key:5jfgyy7ctrjavpxvkb5rglwf7g"), "weir-key:5jfgyy…rglwf7g".replace("rglwf7g", "glwf7g"));
   assert.equal(shortKey("short"), "short");
+  assert.equal(shortKey("weir-id:66efnngmdizrmuhrqijb3duroyfvtsr6@2026-12-15T00:00:00Z"), "weir-id:66efnn…fvtsr6");
 });
