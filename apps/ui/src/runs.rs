@@ -33,6 +33,8 @@ const UNWATCHED_MAX: Duration = Duration::from_secs(30);
 const COPIED_AT_ONCE: usize = 64 << 10;
 /// The most modules of a run.
 const MODULES_MAX: usize = 64;
+/// The most characters of a capture's name in the title of its report.
+const TITLE_CHARACTERS_MAX: usize = 200;
 /// The longest time on an interface, in seconds.
 const INTERFACE_SECONDS_MAX: u64 = 24 * 3600;
 
@@ -241,6 +243,8 @@ impl Runs {
         }
         let mut arguments: Vec<OsString> = ["run", "-q", "--json", "-r", "-"].map(OsString::from).into();
         arguments.extend(["--report".into(), run.report_path().into()]);
+        // A name that begins with a dash must not be read as an option.
+        arguments.push(format!("--title={}", weir_units::escaped_prefix(name, TITLE_CHARACTERS_MAX)).into());
         arguments.extend(run.arguments.iter().cloned());
         let (process, mut input) = match RunProcess::start(&self.program, &arguments) {
             Ok(started) => started,

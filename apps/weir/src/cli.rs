@@ -397,6 +397,9 @@ pub struct Run {
     /// Write a report with plots: one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// The title of the report [default: the name of the capture or interface]
+    #[arg(long, value_name = "TEXT", requires = "report")]
+    pub title: Option<String>,
     /// Use this file as the content of table NAME, which modules declare in their manifests; other tables are empty
     #[arg(long = "table", value_name = "NAME=FILE")]
     pub tables: Vec<String>,

@@ -504,7 +504,12 @@ fn a_run_over_an_uploaded_capture_gives_a_report_that_ends_with_the_page() {
         "{}",
         answer.head
     );
-    assert!(String::from_utf8(answer.body).unwrap().ends_with("</html>\n"));
+    let text = String::from_utf8(answer.body).unwrap();
+    assert!(text.ends_with("</html>\n"));
+    assert!(
+        text.contains("sample.pcap") && !text.contains("standard input"),
+        "the title is the name of the capture"
+    );
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 1);
     // The page is closed.
     drop(lines);

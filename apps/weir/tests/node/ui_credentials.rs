@@ -1,6 +1,6 @@
 //! Credentials on the page of `weir ui`: the tree that each user sees, and revocations by the user's own key.
 
-use crate::remote::{AT, Net, Person, SESSION, modest_grant, operator_output};
+use crate::remote::{AT, Net, Person, SESSION, modest_grant, operator_output, seconds_from_now};
 use crate::testbed::{TIMEOUT, is_inside};
 use crate::ui::{Browser, Page};
 use serde_json::{Value, json};
@@ -247,5 +247,64 @@ fn the_command_in_the_advice_gives_what_was_refused() {
     let output = shell.args(["-c", &format!("{command} --out \"$OUT\"")]).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     net.run(&wider, &big);
+    assert!(net.testbed.stop().success());
+}
+
+#[test]
+fn a_credential_that_expires_while_the_page_is_open_is_no_damage_of_the_ledger() {
+    if !is_inside(
+        "ui_credentials::a_credential_that_expires_while_the_page_is_open_is_no_damage_of_the_ledger",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    let short = net.granted("short", Grant { expires: Some(seconds_from_now(10)), ..modest_grant() });
+    let page = Page::start(ui(&net, &short, true, &[]));
+    let browser = Browser::open(&page);
+    let mut lines = browser.lines("/api/watch");
+    assert!(lines.next().unwrap()["snapshot"].is_object());
+    assert_eq!(browser.get("/api/ledger").json()["verified"]["state"], "whole");
+    let lost = lines.find(|line| line.get("lost").is_some()).unwrap();
+    assert!(lost["lost"].as_str().unwrap().starts_with("expired: "), "{lost}");
+    // What was shown stays, and everything that asks the node states the reason.
+    assert!(!browser.get("/api/history").json()["at_ms"].as_array().unwrap().is_empty());
+    for path in ["/api/ledger", "/api/decisions?since_s=60", "/api/credentials"] {
+        let answer = browser.get(path);
+        assert_eq!(answer.status(), "502", "{path}: {}", answer.json());
+        assert!(
+            answer.json()["error"].as_str().unwrap().starts_with("expired: "),
+            "{path}: {}",
+            answer.json()
+        );
+    }
+    assert!(net.testbed.stop().success());
+}
+
+#[test]
+fn the_cost_of_a_session_is_its_holders_also_after_a_change_by_an_operator() {
+    if !is_inside("ui_credentials::the_cost_of_a_session_is_its_holders_also_after_a_change_by_an_operator") {
+        return;
+    }
+    let (mut net, _, [first, second]) = net();
+    let config = std::fs::read_to_string(net.testbed.config()).unwrap();
+    let operators = format!("operators = [\"{}\"]\nroots = [", net.operator.identity.public());
+    std::fs::write(net.testbed.config(), config.replace("roots = [", &operators)).unwrap();
+    net.testbed.request(json!("reload"));
+    let page = Page::start(ui(&net, &net.operator, false, &[]));
+    let browser = Browser::open(&page);
+    let session = first.name_of("study");
+    let change = json!({"change": {"session": session, "cpu": [{"period": "10ms", "slice": "90us"}]}});
+    assert!(browser.post("/api/request", &change).json()["done"].is_object());
+    let begin = Instant::now();
+    loop {
+        let usage = browser.get("/api/ledger").json();
+        let holders = usage["holders"]["rows"].as_array().unwrap();
+        let has = |who: &Person| holders.iter().any(|row| row[0] == who.identity.public().to_string());
+        assert!(!has(&net.operator), "the operator has no session: {usage}");
+        if has(&first) && has(&second) {
+            break;
+        }
+        assert!(begin.elapsed() < TIMEOUT, "{usage}");
+    }
     assert!(net.testbed.stop().success());
 }

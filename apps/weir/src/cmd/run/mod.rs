@@ -366,7 +366,11 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     }
     summary.set_errors(&errors);
     let report_written = files.report.map_or(Ok(None), |file| {
-        file.write(&report.render(&summary.capture_facts(), &summary.module_facts())).map(Some)
+        let mut capture = summary.capture_facts();
+        if let Some(title) = &args.title {
+            capture.name = title.escaped().to_string();
+        }
+        file.write(&report.render(&capture, &summary.module_facts())).map(Some)
     });
     match report_written {
         Ok(path) => summary.report = path,
