@@ -151,10 +151,10 @@ test("decisions are told in words, filtered, and their advice is copied", () => 
   await page.getByRole("button", { name: "Copy the command" }).first().click();
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^weir grant --key operator\.key/);
   await page.getByLabel("Outcome").selectOption("all");
-  await page.getByLabel("Session").fill("session-14");
+  await page.getByRole("searchbox", { name: "Session" }).fill("session-14");
   await page.getByText("11 decisions of 155").waitFor();
-  await page.getByLabel("Session").fill("");
-  await page.getByLabel("Holder").fill("operator");
+  await page.getByRole("searchbox", { name: "Session" }).fill("");
+  await page.getByRole("searchbox", { name: "Holder" }).fill("operator");
   await page.getByText("3 decisions of 155").waitFor();
 }));
 

@@ -19,6 +19,7 @@ const REQUESTS: Record<string, [string, string]> = {
   "change-link": ["to change a link of the session", "to change the rate of a link"],
   revoke: ["to revoke a credential of the session", "to revoke credentials"],
   revocations: ["to read the revocations for the session", "to read the revocations"],
+  "(not read)": ["something that the node did not read, about the session", "something that the node did not read"],
   show: ["to see the session", "to see the node's state"],
   watch: ["to watch the session", "to watch the node's state"],
   explain: ["for an explanation about the session", "for an explanation"],

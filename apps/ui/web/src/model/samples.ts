@@ -72,13 +72,16 @@ export class Series {
     const newest = history.at_ms.at(-1) ?? 0;
     const later = this.at.findIndex((at) => at * 1000 > newest);
     const kept = later < 0 ? [] : this.at.slice(later).map((at, n) => [at, this.sampleAt(later + n)] as const);
-    this.at = history.at_ms.slice(-SAMPLES_MAX).map((ms) => ms / 1000);
+    const times = history.at_ms.slice(-SAMPLES_MAX).map((ms) => ms / 1000);
+    const columns = Object.entries(history.columns).slice(0, COLUMNS_MAX).map(([name, values]) => [name, values.slice(-SAMPLES_MAX)] as const);
+    this.at = [];
     this.columns.clear();
-    for (const [name, values] of Object.entries(history.columns).slice(0, COLUMNS_MAX)) {
-      const column = values.slice(-SAMPLES_MAX);
-      while (column.length < this.at.length) column.push(null);
-      this.columns.set(name, column.slice(0, this.at.length));
-    }
+    for (const [name] of columns) this.columns.set(name, []);
+    times.forEach((at, n) => {
+      const last = this.at.at(-1);
+      if (last !== undefined && at - last > GAP_S) this.push(last + 1, {});
+      this.push(at, Object.fromEntries(columns.map(([name, values]) => [name, values[n] ?? null])));
+    });
     for (const [at, sample] of kept) this.add(at * 1000, sample);
   }
 

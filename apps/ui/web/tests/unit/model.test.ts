@@ -94,6 +94,9 @@ test("a series has a gap where samples are missing, and begins anew if the clock
   assert.deepEqual([series.at, series.column("cpu")], [[1, 3, 4, 60], [1, 3, null, 60]]);
   series.add(59_000, { cpu: 59 });
   assert.equal(series.at.length, 4);
+  const loaded = new Series();
+  loaded.load({ at_ms: [1000, 3000, 60_000], columns: { cpu: [1, 3, 60] } });
+  assert.deepEqual([loaded.at, loaded.column("cpu")], [[1, 3, 4, 60], [1, 3, null, 60]], "and in a history of the server, too");
   series.load({ at_ms: [1_000_000], columns: {} });
   series.add(5000, { cpu: 5 });
   assert.deepEqual([series.at, series.column("cpu")], [[5], [5]]);
@@ -129,6 +132,8 @@ test("every request of the node's ledger has words, and so has every entry witho
   const audit = readFileSync("../../node/src/control/audit.rs", "utf8");
   const words = [...audit.matchAll(/^ +ControlRequest::\w+.*=> \("([a-z-]+)", /gm)].map(([, word = ""]) => word);
   assert.ok(words.length >= 20);
+  words.push(...[...audit.matchAll(/called\("(\([a-z ]+\))"\)/g)].map(([, word = ""]) => word));
+  assert.ok(words.includes("(not read)"));
   for (const request of words) assert.doesNotMatch(askedFor({ ...plain, request }), /“/, request);
   const events = [...readFileSync("../src/ledger.rs", "utf8").matchAll(/request: "(\([a-z ]+\))"/g)].map(([, word = ""]) => word);
   assert.equal(events.length, 3);
