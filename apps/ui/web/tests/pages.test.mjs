@@ -141,6 +141,12 @@ test("decisions are told in words, filtered, and their advice is copied", () => 
   await page.getByText("asked to connect, 3 times").waitFor();
   await page.getByText("The node ended the session").waitFor();
   await page.getByText("Fill in KEY and MODULE. The root runs this").waitFor();
+  // A command that is selected by hand is one line.
+  const selected = await page.locator(".command").first().evaluate((it) => {
+    getSelection().selectAllChildren(it);
+    return getSelection().toString();
+  });
+  assert.match(selected, /^weir grant --key operator\.key --to weir-key:\w+ --until 2027-01-01 --at ix-1 --any-module --memory 1GiB --out researcher\.credential$/);
   await page.getByLabel("Outcome").selectOption("all");
   await page.getByText("155 decisions").waitFor();
   assert.equal(await page.locator(".decisions > li").count(), 100);

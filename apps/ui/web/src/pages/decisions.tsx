@@ -2,9 +2,9 @@ import { useMemo, useState } from "preact/hooks";
 import { api, type Decision } from "../api";
 import { askedFor, eventOf, filtered, grouped, hintOf, isBad, outcomeOf, whoOf, type OutcomeFilter } from "../model/decisions";
 import { clock, dateTime } from "../model/time";
-import { plural, shown } from "../model/text";
+import { plural } from "../model/text";
 import { useLoaded } from "../parts/load";
-import { Copy, Foreign, Key, Problem, Title } from "../parts/text";
+import { Command, Foreign, Key, Problem, Title } from "../parts/text";
 import { sessionHref } from "../routes";
 import { snapshot } from "../store";
 
@@ -59,7 +59,7 @@ function Item({ decision }: { decision: Decision }) {
       {(decision.advice ?? []).slice(0, 8).map((advice) => (
         <div class="advice">
           <p>→ <Foreign text={advice.text} max={300} /></p>
-          {advice.command !== null && advice.command !== undefined && <div class="copyable"><code class="command">{shown(advice.command)}</code><Copy text={advice.command} label="Copy the command" /></div>}
+          {advice.command !== null && advice.command !== undefined && <Command text={advice.command} />}
           {advice.command !== null && advice.command !== undefined && hintOf(advice.command) !== "" && <p class="soft">{hintOf(advice.command)}</p>}
         </div>
       ))}

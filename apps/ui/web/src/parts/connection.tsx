@@ -1,6 +1,6 @@
 import { span } from "../model/time";
 import { lost, now, snapshot, unknown } from "../store";
-import { Copy, Foreign } from "./text";
+import { Command, Foreign } from "./text";
 
 /** The bar that says that a connection is lost, and since when. */
 export function Connection() {
@@ -34,7 +34,7 @@ export function Unknown({ why }: { why: string }) {
       <h1 tabIndex={-1}>Open a new address</h1>
       <p role="alert"><Foreign text={why} max={300} />.</p>
       <p>An address works once, in one browser, as long as <code>weir ui</code> runs. Run this on the machine of <code>weir ui</code>, and open the address that it prints:</p>
-      <div class="copyable"><code class="command">weir ui --address</code><Copy text="weir ui --address" label="Copy the command" /></div>
+      <Command text="weir ui --address" />
       <p class="soft">Is the page still open in another tab of this browser? Then reload this one.</p>
     </section>
   );

@@ -42,6 +42,16 @@ export function Note({ children }: { children: ComponentChildren }) {
   return <div class="noted" role="status">{children}</div>;
 }
 
+/** A command to copy. Its lines break between words, and not after the hyphens of an option. */
+export function Command({ text }: { text: string }) {
+  return (
+    <div class="copyable">
+      <code class="command">{shown(text).split(" ").map((word, at) => <>{at > 0 ? " " : ""}<span>{word}</span></>)}</code>
+      <Copy text={text} label="Copy the command" />
+    </div>
+  );
+}
+
 /** A button that copies a text; the text itself can be selected too. */
 export function Copy({ text, label }: { text: string; label: string }) {
   const [state, setState] = useState<"" | "copied" | "failed">("");
