@@ -72,6 +72,7 @@ await page.getByRole("button", { name: "Interface" }).click();
 await page.getByLabel("Seconds").fill("3");
 await page.getByRole("button", { name: "None" }).click();
 await page.getByRole("checkbox", { name: /port-count/ }).check();
+await page.locator("summary", { hasText: "port-count" }).click();
 await page.getByRole("textbox", { name: "ports" }).fill("1,53");
 await page.getByRole("button", { name: /^Run/ }).click();
 await page.locator("iframe").waitFor({ timeout: 60000 });

@@ -53,7 +53,7 @@ export function Refusals() {
     <section aria-labelledby="refusals">
       <div class="title"><h2 id="refusals">Refused in the last hour</h2>{refused.length > 0 && <div class="side"><a href="#/decisions">All decisions and what to grant</a></div>}</div>
       {problem !== null && <Problem text={problem} />}
-      {value !== null && refused.length === 0 && <p class="soft">No request was refused.</p>}
+      {value !== null && problem === null && refused.length === 0 && <p class="soft">No request was refused.</p>}
       <ul class="news">{refused.slice(0, SHOWN_MAX).map((decision) => (
         <li class="medium">
           <p>{eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{decision.session !== null && <> <strong><Foreign text={decision.session} max={48} /></strong></>}{decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}</p>
