@@ -74,7 +74,8 @@ test-traces: setup-tests ## weir against tshark, tcpdump and others on all captu
 
 test-ui: setup-tests ## the web page: types, built files, and tests in a browser with a mock and a live node (root; npm, chromium; minutes)
 	cd apps/ui/web && npm ci --silent && npm run check && npm test
-	cargo test --release --locked --workspace --test node -- ui::
+	cargo test --release --locked -p weir-ui
+	cargo test --release --locked --workspace --test node -- ui:: ui_credentials::
 
 lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
