@@ -51,7 +51,7 @@ function Item({ decision }: { decision: Decision }) {
   return (
     <li class={isBad(decision.outcome) ? "medium" : ""}>
       <p>
-        <span class={isBad(decision.outcome) ? "outcome bad" : "outcome good"}><span aria-hidden="true">{isBad(decision.outcome) ? "▲" : "●"}</span> {outcomeOf(decision.outcome)}</span>{" "}
+        <span class={isBad(decision.outcome) ? "outcome bad" : "outcome good"}><span aria-hidden="true">{isBad(decision.outcome) ? "▲" : "●"}</span> {eventOf(decision) === null || decision.outcome === "closed" ? outcomeOf(decision.outcome) : "noted"}</span>{" "}
         {eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{name !== null && <> {isOpen && decision.session !== null ? <a href={sessionHref(decision.session)}>{name}</a> : <strong>{name}</strong>}</>}
         {decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}
       </p>
