@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use weir_graph::arguments::text::{quote, unquote};
 use weir_graph::arguments::{
-    AnnotationField, ArgumentContext, Arguments, ByteString, ElementReference, EthernetAddress, FileName,
+    AnnotationField, ArgumentContext, ElementArguments, ByteString, ElementReference, EthernetAddress, FileName,
     FixedDecimal, IpProtocol, Ipv4Prefix, Ipv6Prefix, NoNames, TcpPort, WordArgument,
 };
 use weir_graph::language::{
@@ -53,7 +53,7 @@ fn stays_the_same(flat: &FlatConfiguration, layout: FlatLayout) {
 
 fn read(text: &str, landmark: &Landmark) {
     let context = ArgumentContext { element: "a/b", class: "C", landmark, names: &NoNames };
-    let mut arguments = Arguments::new(text, &context);
+    let mut arguments = ElementArguments::new(text, &context);
     let unread = arguments.unread();
     let _ = arguments.positional::<u64>("A").optional();
     let _ = arguments.either::<i32>("B").within(-5..5).or(0);

@@ -10,7 +10,9 @@
 
 pub mod arguments;
 pub mod engine;
+mod landmark;
 pub mod language;
 mod nearest;
 
+pub use landmark::Landmark;
 pub use nearest::nearest;

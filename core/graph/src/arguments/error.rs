@@ -1,6 +1,6 @@
 //! Errors about arguments.
 
-use crate::language::Landmark;
+use crate::landmark::Landmark;
 use std::fmt;
 
 /// A fault of an argument. Its text is the text of the message.

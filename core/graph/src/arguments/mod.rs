@@ -1,11 +1,11 @@
 //! Arguments of elements: splitting a configuration into arguments, and Click's types of arguments.
 //!
-//! An element reads its arguments in order with [`Arguments`]. Errors are collected, and [`Arguments::end`] returns all
+//! An element reads its arguments in order with [`ElementArguments`]. Errors are collected, and [`ElementArguments::end`] returns all
 //! of them, so an element reads all arguments first:
 //!
 //! ```
-//! use weir_graph::arguments::{ArgumentContext, Arguments, NoNames};
-//! use weir_graph::language::Landmark;
+//! use weir_graph::arguments::{ArgumentContext, ElementArguments, NoNames};
+//! use weir_graph::Landmark;
 //! # fn main() {
 //! let context = ArgumentContext {
 //!     element: "limiter",
@@ -13,7 +13,7 @@
 //!     landmark: &Landmark { file: "router.click".into(), line: 7 },
 //!     names: &NoNames,
 //! };
-//! let mut args = Arguments::new("200, ACTIVE false, BURTS 3", &context);
+//! let mut args = ElementArguments::new("200, ACTIVE false, BURTS 3", &context);
 //! let capacity: u32 = args.either("CAPACITY").within(1..=1000).or(100);
 //! let is_active = args.keyword("ACTIVE").or(true);
 //! let burst: Option<u64> = args.keyword("BURST").optional();
@@ -26,10 +26,10 @@
 //! # }
 //! ```
 //!
-//! [`Arguments::positional`] reads the next argument without a keyword, [`Arguments::keyword`] one with this keyword, and
-//! [`Arguments::either`] both, as most elements of Click do. Each returns a [`Reading`], whose last call gives the value:
+//! [`ElementArguments::positional`] reads the next argument without a keyword, [`ElementArguments::keyword`] one with this keyword, and
+//! [`ElementArguments::either`] both, as most elements of Click do. Each returns a [`Reading`], whose last call gives the value:
 //! `required`, `or`, or `optional`. After an error these return a placeholder, which is never used because
-//! [`Arguments::end`] fails.
+//! [`ElementArguments::end`] fails.
 
 mod addresses;
 mod annotations;
@@ -49,7 +49,7 @@ pub use error::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub use integers::FixedDecimal;
 pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, TcpPort, UdpPort};
 pub use number::parse_unsigned;
-pub use reading::{ArgumentContext, Arguments, Reading};
+pub use reading::{ArgumentContext, ElementArguments, Reading};
 pub use strings::{ByteString, FileName, RawArgument, WordArgument};
 pub use value::ArgumentValue;
 

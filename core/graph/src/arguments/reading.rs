@@ -2,7 +2,7 @@
 
 use super::text::split_arguments;
 use super::{ArgumentError, ArgumentErrors, ArgumentFault, ArgumentNames, ArgumentValue, split_keyword};
-use crate::language::Landmark;
+use crate::landmark::Landmark;
 use crate::nearest::nearest;
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ struct GivenArgument<'t> {
 }
 
 /// The arguments of an element, and the errors that were found so far.
-pub struct Arguments<'t, 'c> {
+pub struct ElementArguments<'t, 'c> {
     context: &'c ArgumentContext<'c>,
     given: Vec<GivenArgument<'t>>,
     /// The keywords that the element has asked for, for suggestions.
@@ -56,14 +56,14 @@ struct ArgumentForm {
 /// One argument that is being read. The last call chooses what a missing argument means.
 #[must_use]
 pub struct Reading<'a, 't, 'c, T> {
-    arguments: &'a mut Arguments<'t, 'c>,
+    arguments: &'a mut ElementArguments<'t, 'c>,
     name: &'static str,
     form: ArgumentForm,
     check: Option<Box<dyn Fn(&T) -> Result<(), ArgumentFault> + 'a>>,
     value: PhantomData<T>,
 }
 
-impl<'t, 'c> Arguments<'t, 'c> {
+impl<'t, 'c> ElementArguments<'t, 'c> {
     /// Splits the text of a configuration into arguments.
     pub fn new(configuration: &'t str, context: &'c ArgumentContext<'c>) -> Self {
         let given = split_arguments(configuration).into_iter().map(|text| {

@@ -95,7 +95,7 @@ pub(crate) const REST: &str = "__REST__";
 
 /// The name of a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum NodeName {
+pub(crate) enum BodyNodeName {
     Named(NameId),
     /// Becomes `CLASS@NUMBER` when the body is complete. `None` is the class of a compound element without a name.
     Anonymous(Option<NameId>, usize),
@@ -121,7 +121,7 @@ pub(crate) enum NodeKind {
 /// An element, or something that has ports as an element has.
 pub(crate) struct BodyNode {
     pub kind: NodeKind,
-    pub name: NodeName,
+    pub name: BodyNodeName,
     pub configuration: Arc<str>,
     pub position: SourcePosition,
 }
@@ -196,7 +196,7 @@ impl Body {
 
     pub fn add_node(&mut self, node: BodyNode) -> usize {
         let index = self.nodes.len();
-        if let NodeName::Named(name) = node.name {
+        if let BodyNodeName::Named(name) = node.name {
             self.node_index.insert(name, index);
         }
         self.nodes.push(node);
@@ -209,7 +209,7 @@ impl Body {
         let mut skips: HashMap<(Option<NameId>, usize), usize> = HashMap::new();
         for index in 0..self.nodes.len() {
             let node = &self.nodes[index];
-            let NodeName::Anonymous(class, first) = node.name else { continue };
+            let BodyNodeName::Anonymous(class, first) = node.name else { continue };
             if !matches!(node.kind, NodeKind::Element(_)) {
                 continue;
             }
@@ -233,7 +233,7 @@ impl Body {
             for taken in passed {
                 skips.insert((class, taken), number + 1);
             }
-            self.nodes[index].name = NodeName::Named(name);
+            self.nodes[index].name = BodyNodeName::Named(name);
             self.node_index.insert(name, index);
         }
     }

@@ -1,9 +1,10 @@
 //! Errors and warnings about configurations.
 
-use super::landmark::{Landmark, SourcePlace};
+use super::landmark::SourcePlace;
 use super::limits;
 use super::token::Symbol;
 use crate::arguments::text::TextUnit;
+use crate::landmark::Landmark;
 use std::fmt;
 use std::sync::Arc;
 

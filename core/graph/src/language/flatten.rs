@@ -1,12 +1,12 @@
 //! Expansion of compound elements: an instance of a body for each use of its class.
 
 use super::body::{
-    BodyId, ClassId, ElementClass, NameId, NameSet, NodeKind, NodeName, ParameterKeyword, REST,
+    BodyId, BodyNodeName, ClassId, ElementClass, NameId, NameSet, NodeKind, ParameterKeyword, REST,
 };
 use super::error::{LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::SourcePosition;
 use super::limits::{EXPANSION_DEPTH_MAX, FLAT_CONNECTIONS_MAX, FLAT_ELEMENTS_MAX, FLAT_TEXT_BYTES_MAX};
-use super::parser::{FILE_BODY, Parser};
+use super::parser::{FILE_BODY, LanguageParser};
 use super::tunnels::{FlatEdge, FlatNode, TunnelEnds};
 use super::variables::{VariableFrame, VariableValue};
 use super::{ElementDeclaration, FlatConfiguration, Landmark};
@@ -22,7 +22,7 @@ pub(crate) type Expanded<T = ()> = Result<T, StopExpansion>;
 
 /// The state of the expansion.
 pub(crate) struct Flattener<'e> {
-    pub parser: Parser<'e>,
+    pub parser: LanguageParser<'e>,
     pub elements: Vec<ElementDeclaration>,
     /// The places of `elements`, and the names of those that are no components.
     declared: Vec<(SourcePosition, Option<NameId>)>,
@@ -54,7 +54,7 @@ struct PendingInstance {
 /// # Errors
 ///
 /// All errors of the expansion.
-pub(crate) fn flatten(parser: Parser<'_>) -> Result<FlatConfiguration, LanguageErrors> {
+pub(crate) fn flatten(parser: LanguageParser<'_>) -> Result<FlatConfiguration, LanguageErrors> {
     // Names of the text without a slash differ from those of components.
     let taken = parser.names.has_slashes().then(HashMap::new);
     let mut flattener = Flattener {
@@ -231,7 +231,7 @@ impl Flattener<'_> {
                 return Ok(FlatNode::Unconnected);
             }
         };
-        let NodeName::Named(own_name) = node.name else { return Ok(FlatNode::Unconnected) };
+        let BodyNodeName::Named(own_name) = node.name else { return Ok(FlatNode::Unconnected) };
         let (name, own_name): (Arc<str>, _) = match prefix {
             "" => (Arc::clone(self.parser.names.get(own_name)), Some(own_name)),
             _ => (format!("{prefix}{}", self.parser.names.get(own_name)).into(), None),

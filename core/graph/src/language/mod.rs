@@ -45,10 +45,10 @@ mod tunnels;
 mod unparse;
 mod variables;
 
+pub use crate::landmark::Landmark;
 pub use archive::{ArchiveMember, is_archive, read_archive, write_archive};
 pub use environment::{AnyClass, ClassStatus, LanguageEnvironment, LibraryText};
 pub use error::{ArchiveFault, LanguageError, LanguageErrors, LanguageFault, LanguageNote};
-pub use landmark::Landmark;
 pub use unparse::FlatLayout;
 
 use crate::arguments::text::uncomment;
@@ -151,7 +151,7 @@ pub fn parse(
         configuration = members.remove(index).data;
         bytes = &configuration;
     }
-    let mut parser = parser::Parser::new(environment);
+    let mut parser = parser::LanguageParser::new(environment);
     parser.define_globals(definitions);
     parser.parse_file(&ConfigurationSource { name: source.name, bytes });
     parser.finish();

@@ -2,33 +2,35 @@
 
 use super::error::LanguageFault;
 use super::landmark::{SourceFile, SourcePosition, index};
-use super::token::{KEYWORDS, SYMBOLS, Symbol, Token, TokenKind, is_variable_byte, is_word_byte};
+use super::token::{
+    KEYWORDS, LanguageToken, LanguageTokenKind, SYMBOLS, Symbol, is_variable_byte, is_word_byte,
+};
 use crate::arguments::text::{TextUnit, line_end, unit_at};
 use std::sync::Arc;
 
 /// Reads the tokens of one file. Tokens can be put back.
-pub(crate) struct Scanner {
+pub(crate) struct TokenScanner {
     /// The file's index among the source files.
     pub file: u32,
     text: Arc<str>,
     at: usize,
-    put_back: Vec<Token>,
+    put_back: Vec<LanguageToken>,
     /// Faults of the text itself, such as an open comment.
     pub faults: Vec<(SourcePosition, LanguageFault)>,
     /// The end of the last token that was read.
     pub last_end: usize,
 }
 
-impl Scanner {
+impl TokenScanner {
     pub fn new(file: u32, text: Arc<str>) -> Self {
         Self { file, text, at: 0, put_back: Vec::new(), faults: Vec::new(), last_end: 0 }
     }
 
-    pub fn text(&self, token: Token) -> &str {
+    pub fn text(&self, token: LanguageToken) -> &str {
         &self.text[token.start..token.end]
     }
 
-    pub fn position(&self, token: Token) -> SourcePosition {
+    pub fn position(&self, token: LanguageToken) -> SourcePosition {
         self.position_at(token.start)
     }
 
@@ -36,7 +38,7 @@ impl Scanner {
         SourcePosition { file: self.file, at: index(at) }
     }
 
-    pub fn put_back(&mut self, token: Token) {
+    pub fn put_back(&mut self, token: LanguageToken) {
         self.put_back.push(token);
     }
 
@@ -47,36 +49,44 @@ impl Scanner {
     }
 
     /// Reads the next token. `source` is the scanner's file, for its line directives.
-    pub fn next(&mut self, source: &mut SourceFile) -> Token {
+    pub fn next(&mut self, source: &mut SourceFile) -> LanguageToken {
         let token = self.put_back.pop().unwrap_or_else(|| self.scan(source));
         self.last_end = token.end;
         token
     }
 
-    fn scan(&mut self, source: &mut SourceFile) -> Token {
+    fn scan(&mut self, source: &mut SourceFile) -> LanguageToken {
         let text = Arc::clone(&self.text);
         let bytes = text.as_bytes();
         self.skip_space(bytes, source);
         let start = self.at;
         let Some(first) = bytes.get(start).copied() else {
-            return Token { kind: TokenKind::End, start, end: start };
+            return LanguageToken { kind: LanguageTokenKind::End, start, end: start };
         };
         let (kind, end) = if is_word_byte(first) {
             let end = word_end(bytes, start);
             let word = &bytes[start..end];
             let keyword = KEYWORDS.iter().find(|(text, _)| text.as_bytes() == word);
-            (keyword.map_or(TokenKind::Identifier, |(_, keyword)| TokenKind::Keyword(*keyword)), end)
+            (
+                keyword.map_or(LanguageTokenKind::Identifier, |(_, keyword)| {
+                    LanguageTokenKind::Keyword(*keyword)
+                }),
+                end,
+            )
         } else if first == b'$' && bytes.get(start + 1).copied().is_some_and(is_variable_byte) {
             let len = bytes[start + 1..].iter().take_while(|byte| is_variable_byte(**byte)).count();
-            (TokenKind::Variable, start + 1 + len)
+            (LanguageTokenKind::Variable, start + 1 + len)
         } else {
             match SYMBOLS.iter().find(|(text, _)| bytes[start..].starts_with(text.as_bytes())) {
-                Some((text, symbol)) => (TokenKind::Symbol(*symbol), start + text.len()),
-                None => (TokenKind::Unknown, start + text[start..].chars().next().map_or(1, char::len_utf8)),
+                Some((text, symbol)) => (LanguageTokenKind::Symbol(*symbol), start + text.len()),
+                None => (
+                    LanguageTokenKind::Unknown,
+                    start + text[start..].chars().next().map_or(1, char::len_utf8),
+                ),
             }
         };
         self.at = end;
-        Token { kind, start, end }
+        LanguageToken { kind, start, end }
     }
 
     fn skip_space(&mut self, bytes: &[u8], source: &mut SourceFile) {
@@ -141,9 +151,9 @@ impl Scanner {
         loop {
             let token = self.next(source);
             match token.kind {
-                TokenKind::End => return self.put_back(token),
-                TokenKind::Keyword(_) if depth == 0 => return self.put_back(token),
-                TokenKind::Symbol(symbol) => match symbol {
+                LanguageTokenKind::End => return self.put_back(token),
+                LanguageTokenKind::Keyword(_) if depth == 0 => return self.put_back(token),
+                LanguageTokenKind::Symbol(symbol) => match symbol {
                     Symbol::Semicolon if depth == 0 => return,
                     // Quotes hide parentheses and semicolons.
                     Symbol::OpenParenthesis if self.put_back.is_empty() => {

@@ -2,7 +2,7 @@
 
 /// A kind of token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenKind {
+pub(crate) enum LanguageTokenKind {
     /// The name of an element or class, or a number.
     Identifier,
     /// `$name`.
@@ -81,15 +81,15 @@ impl Symbol {
 
 /// A token, as the range of its bytes in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub kind: TokenKind,
+pub(crate) struct LanguageToken {
+    pub kind: LanguageTokenKind,
     pub start: usize,
     pub end: usize,
 }
 
-impl Token {
+impl LanguageToken {
     pub fn is(self, symbol: Symbol) -> bool {
-        self.kind == TokenKind::Symbol(symbol)
+        self.kind == LanguageTokenKind::Symbol(symbol)
     }
 
     pub fn is_arrow(self) -> bool {

@@ -1,13 +1,13 @@
 //! Reading the arguments of an element.
 
-use weir_graph::arguments::{ArgumentContext, ArgumentFault, Arguments, NoNames, RawArgument};
+use weir_graph::arguments::{ArgumentContext, ArgumentFault, ElementArguments, NoNames, RawArgument};
 use weir_graph::language::Landmark;
 
 /// Reads arguments, and returns the value and the errors as text.
-fn read<T>(text: &str, read: impl FnOnce(&mut Arguments<'_, '_>) -> T) -> (T, String) {
+fn read<T>(text: &str, read: impl FnOnce(&mut ElementArguments<'_, '_>) -> T) -> (T, String) {
     let landmark = Landmark { file: "f".into(), line: 3 };
     let context = ArgumentContext { element: "q", class: "Queue", landmark: &landmark, names: &NoNames };
-    let mut arguments = Arguments::new(text, &context);
+    let mut arguments = ElementArguments::new(text, &context);
     let value = read(&mut arguments);
     let errors = arguments.end().err().map(|errors| {
         let text = errors.to_string();

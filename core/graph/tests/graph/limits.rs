@@ -129,3 +129,29 @@ fn a_class_cannot_contain_itself() {
     assert_eq!(crate::graph("elementclass X { X } elementclass X { X } X"), "X@1/X@1/X@1 :: X");
     assert_eq!(crate::graph("elementclass X X; X"), "X@1 :: X");
 }
+
+#[test]
+fn the_document_states_the_limits() {
+    let document = include_str!("../../../../docs/CLICK.md");
+    let thousands = |number: usize| {
+        let digits = number.to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        groups.join(",")
+    };
+    for (name, value) in [
+        ("bytes of a configuration and of each library", format!("{} MiB", SOURCE_BYTES_MAX >> 20)),
+        ("library files", thousands(LIBRARIES_MAX)),
+        ("nested braces and groups", format!("{NESTING_MAX}, as in Click")),
+        ("nested compound elements after expansion", thousands(EXPANSION_DEPTH_MAX)),
+        ("elements after expansion, with the compound elements", thousands(FLAT_ELEMENTS_MAX)),
+        ("ports and connections, before expansion and after it", thousands(FLAT_CONNECTIONS_MAX)),
+        ("steps through compound elements, for all connections", thousands(CONNECTION_STEPS_MAX)),
+        ("bytes of names and configurations after expansion", format!("{} MiB", FLAT_TEXT_BYTES_MAX >> 20)),
+        ("highest port", thousands(PORT_MAX as usize)),
+        ("nested variables", thousands(VARIABLE_DEPTH_MAX)),
+    ] {
+        let row = format!("| {name} | {value} |");
+        assert!(document.contains(&row), "{row}");
+    }
+}

@@ -92,7 +92,7 @@ proptest! {
         flat(&format!("{define}{text}"));
     }
 
-    /// Whatever the text is, nothing panics, and what can be parsed stays the same.
+    /// No text causes a panic, and what can be parsed stays the same.
     #[test]
     fn random_tokens_never_panic(tokens in proptest::collection::vec(token(), 0..60)) {
         if let Ok(flat) = crate::try_parse(&tokens.concat()) {

@@ -1,20 +1,20 @@
 //! Compound elements, and the statement `elementclass`.
 
-use super::{Enclosure, Parsed, Parser, SkipStatement};
+use super::{Enclosure, LanguageParser, Parsed, SkipStatement};
 use crate::language::body::{
-    Body, BodyId, BodyNode, BodyVariable, ClassId, ElementClass, NameId, NodeKind, NodeName, REST,
+    Body, BodyId, BodyNode, BodyNodeName, BodyVariable, ClassId, ElementClass, NameId, NodeKind, REST,
 };
 use crate::language::error::LanguageFault;
 use crate::language::landmark::SourcePosition;
 use crate::language::limits::NESTING_MAX;
-use crate::language::token::{Symbol, Token, TokenKind};
+use crate::language::token::{LanguageToken, LanguageTokenKind, Symbol};
 use std::sync::Arc;
 
-impl Parser<'_> {
+impl LanguageParser<'_> {
     /// Parses `elementclass NAME CLASS` and `elementclass NAME { … }` after the keyword.
     pub(super) fn element_class(&mut self) -> Parsed {
         let token = self.next();
-        if token.kind != TokenKind::Identifier {
+        if token.kind != LanguageTokenKind::Identifier {
             self.error(self.scanner.position(token), LanguageFault::ExpectedClassName);
             self.scanner.put_back(token);
             return Err(SkipStatement);
@@ -23,7 +23,7 @@ impl Parser<'_> {
         let token = self.next();
         let class = if token.is(Symbol::OpenBrace) {
             self.compound(Some(name), token)?
-        } else if token.kind == TokenKind::Identifier {
+        } else if token.kind == LanguageTokenKind::Identifier {
             self.force_class(token)
         } else {
             return Err(self.syntax_error(token));
@@ -33,7 +33,7 @@ impl Parser<'_> {
     }
 
     /// Parses the definitions of a compound element, whose brace was read. Returns their class.
-    pub(super) fn compound(&mut self, name: Option<NameId>, open: Token) -> Parsed<ClassId> {
+    pub(super) fn compound(&mut self, name: Option<NameId>, open: LanguageToken) -> Parsed<ClassId> {
         let position = self.scanner.position(open);
         if self.nesting >= NESTING_MAX {
             self.abort(position, "nested braces and groups", NESTING_MAX);
@@ -86,7 +86,7 @@ impl Parser<'_> {
         }
     }
 
-    fn extended_class(&mut self, name: Option<NameId>, token: Token) -> Option<ClassId> {
+    fn extended_class(&mut self, name: Option<NameId>, token: LanguageToken) -> Option<ClassId> {
         let position = self.scanner.position(token);
         let Some(name) = name else {
             self.error(position, LanguageFault::ExtendAnonymous);
@@ -101,11 +101,11 @@ impl Parser<'_> {
     }
 
     /// Parses one definition into a new body. Returns the token that ends it.
-    fn definition(&mut self, class: Option<NameId>, position: SourcePosition) -> (BodyId, Token) {
+    fn definition(&mut self, class: Option<NameId>, position: SourcePosition) -> (BodyId, LanguageToken) {
         let outer = self.body;
         let mut body = Body::new(self.bodies[outer].depth + 1, class, position);
         for (name, kind) in [("input", NodeKind::Input), ("output", NodeKind::Output)] {
-            let name = NodeName::Named(self.names.intern(name));
+            let name = BodyNodeName::Named(self.names.intern(name));
             body.add_node(BodyNode { kind, name, configuration: "".into(), position });
         }
         self.bodies.push(body);
@@ -131,17 +131,17 @@ impl Parser<'_> {
         loop {
             let token = self.next();
             let (keyword, variable) = match token.kind {
-                TokenKind::Variable => (None, token),
-                TokenKind::Identifier => {
+                LanguageTokenKind::Variable => (None, token),
+                LanguageTokenKind::Identifier => {
                     let second = self.next();
-                    if second.kind != TokenKind::Variable {
+                    if second.kind != LanguageTokenKind::Variable {
                         self.scanner.put_back(second);
                         self.end_parameters(token, is_first);
                         return;
                     }
                     (Some(token), second)
                 }
-                TokenKind::Symbol(Symbol::Bar) if is_first => return,
+                LanguageTokenKind::Symbol(Symbol::Bar) if is_first => return,
                 _ => {
                     self.end_parameters(token, is_first);
                     return;
@@ -162,14 +162,14 @@ impl Parser<'_> {
         }
     }
 
-    fn end_parameters(&mut self, token: Token, is_first: bool) {
+    fn end_parameters(&mut self, token: LanguageToken, is_first: bool) {
         if !is_first {
             self.error(self.scanner.position(token), LanguageFault::ExpectedVariable);
         }
         self.scanner.put_back(token);
     }
 
-    fn add_parameter(&mut self, keyword: Option<Arc<str>>, variable: Token) {
+    fn add_parameter(&mut self, keyword: Option<Arc<str>>, variable: LanguageToken) {
         let position = self.scanner.position(variable);
         let name = self.names.intern(&self.scanner.text(variable)[1..]);
         if !self.add_variable(name, None, position) {

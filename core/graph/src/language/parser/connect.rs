@@ -1,11 +1,11 @@
 //! The connections between two lists of elements.
 
 use super::connection::{ConnectedNode, PortList};
-use super::{Parsed, Parser};
+use super::{LanguageParser, Parsed};
 use crate::language::body::BodyConnection;
 use crate::language::error::LanguageFault;
 use crate::language::limits::PORT_MAX;
-use crate::language::token::{Symbol, Token};
+use crate::language::token::{LanguageToken, Symbol};
 
 /// One side of a connection: a list of elements, and how its ports are counted.
 struct ConnectionSide<'n> {
@@ -50,13 +50,13 @@ impl<'n> ConnectionSide<'n> {
     }
 }
 
-impl Parser<'_> {
+impl LanguageParser<'_> {
     /// Connects the outputs of the elements before an arrow to the inputs of those after it.
     pub(super) fn connect_all(
         &mut self,
         from: &[ConnectedNode],
         to: &[ConnectedNode],
-        arrow: Token,
+        arrow: LanguageToken,
     ) -> Parsed {
         let position = self.scanner.position(arrow);
         let mut outputs = ConnectionSide::new(from, |node| &node.outputs);

@@ -1,10 +1,10 @@
 //! Connections: lists of elements between arrows.
 
-use super::{Parsed, Parser};
+use super::{LanguageParser, Parsed};
 use crate::language::error::LanguageFault;
 use crate::language::landmark::SourcePosition;
 use crate::language::limits::PORT_MAX;
-use crate::language::token::{Symbol, Token, TokenKind};
+use crate::language::token::{LanguageToken, LanguageTokenKind, Symbol};
 
 /// The ports between brackets.
 #[derive(Clone, Debug, Default)]
@@ -24,10 +24,10 @@ pub(super) struct ConnectedNode {
     pub position: SourcePosition,
 }
 
-impl Parser<'_> {
+impl LanguageParser<'_> {
     /// Parses declarations and connections up to the end of the statement.
     pub(super) fn connection(&mut self, is_nested: bool) -> Parsed {
-        let mut last: Option<(Vec<ConnectedNode>, Token)> = None;
+        let mut last: Option<(Vec<ConnectedNode>, LanguageToken)> = None;
         loop {
             let nodes = self.element_list(last.is_none(), is_nested)?;
             match &last {
@@ -36,15 +36,15 @@ impl Parser<'_> {
             }
             let token = self.next();
             match token.kind {
-                TokenKind::Symbol(Symbol::Arrow | Symbol::DoubleArrow) => {
+                LanguageTokenKind::Symbol(Symbol::Arrow | Symbol::DoubleArrow) => {
                     last = Some((nodes, token));
                     continue;
                 }
-                TokenKind::Symbol(Symbol::Semicolon) => {}
-                TokenKind::Identifier
-                | TokenKind::Keyword(_)
-                | TokenKind::End
-                | TokenKind::Symbol(
+                LanguageTokenKind::Symbol(Symbol::Semicolon) => {}
+                LanguageTokenKind::Identifier
+                | LanguageTokenKind::Keyword(_)
+                | LanguageTokenKind::End
+                | LanguageTokenKind::Symbol(
                     Symbol::OpenBrace
                     | Symbol::CloseBrace
                     | Symbol::OpenBracket
@@ -97,9 +97,9 @@ impl Parser<'_> {
             list.ports.extend(first..=port);
             let token = self.next();
             match token.kind {
-                TokenKind::Symbol(Symbol::CloseBracket) => return Ok(list),
-                TokenKind::Symbol(Symbol::Dash) if !after_dash => after_dash = true,
-                TokenKind::Symbol(Symbol::Comma) => after_dash = false,
+                LanguageTokenKind::Symbol(Symbol::CloseBracket) => return Ok(list),
+                LanguageTokenKind::Symbol(Symbol::Dash) if !after_dash => after_dash = true,
+                LanguageTokenKind::Symbol(Symbol::Comma) => after_dash = false,
                 _ => {
                     self.error(self.scanner.position(token), LanguageFault::expected(Symbol::Comma));
                     self.scanner.put_back(token);
@@ -109,9 +109,9 @@ impl Parser<'_> {
         }
     }
 
-    fn port_number(&mut self, token: Token) -> Parsed<u32> {
+    fn port_number(&mut self, token: LanguageToken) -> Parsed<u32> {
         let text = self.scanner.text(token);
-        let fault = if token.kind != TokenKind::Identifier {
+        let fault = if token.kind != LanguageTokenKind::Identifier {
             LanguageFault::ExpectedPort
         } else {
             match crate::arguments::parse_unsigned(text) {

@@ -1,12 +1,12 @@
 //! Elements in connections: references, declarations, anonymous elements, and groups.
 
 use super::connection::{ConnectedNode, PortList};
-use super::{Enclosure, Parsed, Parser, SkipStatement};
-use crate::language::body::{BodyNode, ClassId, NameId, NodeKind, NodeName};
+use super::{Enclosure, LanguageParser, Parsed, SkipStatement};
+use crate::language::body::{BodyNode, BodyNodeName, ClassId, NameId, NodeKind};
 use crate::language::error::LanguageFault;
 use crate::language::landmark::SourcePosition;
 use crate::language::limits::NESTING_MAX;
-use crate::language::token::{Symbol, Token, TokenKind};
+use crate::language::token::{LanguageToken, LanguageTokenKind, Symbol};
 use std::sync::Arc;
 
 /// The beginning of an element's text.
@@ -37,7 +37,7 @@ impl ListedElement {
     }
 }
 
-impl Parser<'_> {
+impl LanguageParser<'_> {
     /// Parses elements between commas, and adds those that are declared.
     pub(super) fn element_list(&mut self, is_first: bool, is_nested: bool) -> Parsed<Vec<ConnectedNode>> {
         let mut listed = Vec::new();
@@ -51,9 +51,11 @@ impl Parser<'_> {
                 let can_be_implicit = has_ports || listed.is_empty();
                 let is_implicit = is_nested
                     && match token.kind {
-                        TokenKind::Symbol(Symbol::Arrow | Symbol::DoubleArrow) => is_first && can_be_implicit,
-                        TokenKind::Symbol(Symbol::Comma) => has_ports,
-                        TokenKind::Symbol(Symbol::DoubleColon) => false,
+                        LanguageTokenKind::Symbol(Symbol::Arrow | Symbol::DoubleArrow) => {
+                            is_first && can_be_implicit
+                        }
+                        LanguageTokenKind::Symbol(Symbol::Comma) => has_ports,
+                        LanguageTokenKind::Symbol(Symbol::DoubleColon) => false,
                         _ => !is_first && can_be_implicit,
                     };
                 if !is_implicit {
@@ -88,14 +90,14 @@ impl Parser<'_> {
         Ok(listed.into_iter().map(|element| self.add_listed(element)).collect())
     }
 
-    fn begins_element(&self, token: Token) -> bool {
-        token.kind == TokenKind::Identifier
+    fn begins_element(&self, token: LanguageToken) -> bool {
+        token.kind == LanguageTokenKind::Identifier
             || token.is(Symbol::OpenBrace)
             || token.is(Symbol::OpenParenthesis)
     }
 
     /// Returns `input` at the begin of a chain, or `output` at its end.
-    fn implicit_element(&mut self, is_first: bool, ports: PortList, token: Token) -> ListedElement {
+    fn implicit_element(&mut self, is_first: bool, ports: PortList, token: LanguageToken) -> ListedElement {
         let name = self.names.intern(if is_first { "input" } else { "output" });
         let (inputs, outputs) =
             if is_first { (PortList::default(), ports) } else { (ports, PortList::default()) };
@@ -111,7 +113,7 @@ impl Parser<'_> {
     }
 
     /// Parses an element that begins with `token`, after its input ports.
-    fn listed_element(&mut self, token: Token, inputs: PortList) -> Parsed<ListedElement> {
+    fn listed_element(&mut self, token: LanguageToken, inputs: PortList) -> Parsed<ListedElement> {
         let position = self.scanner.position(token);
         let mut element = ListedElement {
             head: ElementHead::Group(0),
@@ -135,7 +137,7 @@ impl Parser<'_> {
         }
         if self.accept(Symbol::DoubleColon) {
             let token = self.next();
-            if token.kind == TokenKind::Identifier {
+            if token.kind == LanguageTokenKind::Identifier {
                 element.declared = Some(self.force_class(token));
             } else if token.is(Symbol::OpenBrace) {
                 element.declared = Some(self.compound(None, token)?);
@@ -185,7 +187,7 @@ impl Parser<'_> {
                     self.error(position, LanguageFault::ClassAsName(name.to_string()));
                 }
                 let number = self.bodies[self.body].next_number();
-                let name = NodeName::Anonymous(name, number);
+                let name = BodyNodeName::Anonymous(name, number);
                 self.add_element(name, NodeKind::Element(class), configuration(), position)
             }
             (None, Some(name), Some(node)) => {
@@ -207,7 +209,7 @@ impl Parser<'_> {
                         NodeKind::Erroneous
                     }
                 };
-                self.add_element(NodeName::Named(name), kind, configuration(), position)
+                self.add_element(BodyNodeName::Named(name), kind, configuration(), position)
             }
             // A head has a name or a class.
             (None, None, _) => 0,
@@ -234,7 +236,7 @@ impl Parser<'_> {
     }
 
     /// Parses a group, whose parenthesis was read. Returns its node, and the ports that it has on both sides.
-    fn group(&mut self, open: Token) -> Parsed<(usize, PortList, PortList)> {
+    fn group(&mut self, open: LanguageToken) -> Parsed<(usize, PortList, PortList)> {
         let position = self.scanner.position(open);
         if self.nesting >= NESTING_MAX {
             self.abort(position, "nested braces and groups", NESTING_MAX);
@@ -242,7 +244,7 @@ impl Parser<'_> {
         }
         let body = &mut self.bodies[self.body];
         let number = body.next_number();
-        let name = NodeName::Anonymous(None, number);
+        let name = BodyNodeName::Anonymous(None, number);
         let mut add = |kind| body.add_node(BodyNode { kind, name, configuration: "".into(), position });
         let group = add(NodeKind::Group);
         let (input, output) = (add(NodeKind::GroupInput), add(NodeKind::GroupOutput(group)));
@@ -264,7 +266,7 @@ impl Parser<'_> {
         }
         if !close.is(Symbol::CloseParenthesis) {
             self.error(position, LanguageFault::expected(Symbol::CloseParenthesis));
-            if close.kind == TokenKind::End {
+            if close.kind == LanguageTokenKind::End {
                 self.scanner.put_back(close);
             }
             return Err(SkipStatement);

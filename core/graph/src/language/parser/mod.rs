@@ -10,14 +10,14 @@ mod requirement;
 
 use super::ConfigurationSource;
 use super::body::{
-    Body, BodyId, BodyVariable, ClassId, ElementClass, NameId, NameMap, NameTable, NodeKind, NodeName,
+    Body, BodyId, BodyNodeName, BodyVariable, ClassId, ElementClass, NameId, NameMap, NameTable, NodeKind,
 };
 use super::environment::{ClassStatus, LanguageEnvironment};
 use super::error::{LanguageError, LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::{SourceFile, SourcePosition};
 use super::limits;
-use super::scanner::Scanner;
-use super::token::{Keyword, Symbol, Token, TokenKind};
+use super::scanner::TokenScanner;
+use super::token::{Keyword, LanguageToken, LanguageTokenKind, Symbol};
 use super::{Requirement, limits::SOURCE_BYTES_MAX};
 use crate::nearest::nearest;
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ enum Enclosure {
 }
 
 /// The parser, and all that it has read.
-pub(crate) struct Parser<'e> {
+pub(crate) struct LanguageParser<'e> {
     pub environment: &'e dyn LanguageEnvironment,
     pub sources: Vec<SourceFile>,
     pub names: NameTable,
@@ -46,7 +46,7 @@ pub(crate) struct Parser<'e> {
     pub classes: Vec<ElementClass>,
     pub requirements: Vec<Requirement>,
     pub report: LanguageErrors,
-    scanner: Scanner,
+    scanner: TokenScanner,
     /// The body of the statement at hand.
     body: BodyId,
     /// The classes that are visible at the statement at hand.
@@ -66,7 +66,7 @@ pub(crate) struct Parser<'e> {
 /// The body of the file.
 pub(crate) const FILE_BODY: BodyId = 0;
 
-impl<'e> Parser<'e> {
+impl<'e> LanguageParser<'e> {
     pub fn new(environment: &'e dyn LanguageEnvironment) -> Self {
         let start = SourcePosition { file: 0, at: 0 };
         Self {
@@ -77,7 +77,7 @@ impl<'e> Parser<'e> {
             classes: Vec::new(),
             requirements: Vec::new(),
             report: LanguageErrors::default(),
-            scanner: Scanner::new(0, "".into()),
+            scanner: TokenScanner::new(0, "".into()),
             body: FILE_BODY,
             scope: NameMap::default(),
             scope_changes: Vec::new(),
@@ -119,10 +119,10 @@ impl<'e> Parser<'e> {
         };
         let file = super::landmark::index(self.sources.len());
         self.sources.push(SourceFile::new(name, Arc::clone(&text)));
-        let outer = std::mem::replace(&mut self.scanner, Scanner::new(file, text));
+        let outer = std::mem::replace(&mut self.scanner, TokenScanner::new(file, text));
         loop {
             let end = self.statements(Enclosure::File);
-            if end.kind == TokenKind::End {
+            if end.kind == LanguageTokenKind::End {
                 break;
             }
         }
@@ -138,33 +138,37 @@ impl<'e> Parser<'e> {
     }
 
     /// Parses statements up to the token that ends their enclosure, which is returned.
-    fn statements(&mut self, enclosure: Enclosure) -> Token {
+    fn statements(&mut self, enclosure: Enclosure) -> LanguageToken {
         loop {
             let token = self.next();
             let parsed = match token.kind {
-                TokenKind::End => return token,
-                TokenKind::Symbol(Symbol::Semicolon) => continue,
-                TokenKind::Symbol(Symbol::CloseBrace | Symbol::DoubleBar)
+                LanguageTokenKind::End => return token,
+                LanguageTokenKind::Symbol(Symbol::Semicolon) => continue,
+                LanguageTokenKind::Symbol(Symbol::CloseBrace | Symbol::DoubleBar)
                     if enclosure == Enclosure::Compound =>
                 {
                     return token;
                 }
-                TokenKind::Symbol(Symbol::CloseParenthesis) if enclosure == Enclosure::Group => return token,
-                TokenKind::Symbol(Symbol::CloseBrace | Symbol::DoubleBar)
+                LanguageTokenKind::Symbol(Symbol::CloseParenthesis) if enclosure == Enclosure::Group => {
+                    return token;
+                }
+                LanguageTokenKind::Symbol(Symbol::CloseBrace | Symbol::DoubleBar)
                     if enclosure == Enclosure::Group =>
                 {
                     // The group lacks its parenthesis; the token ends the text around the group.
                     self.scanner.put_back(token);
                     return token;
                 }
-                TokenKind::Symbol(Symbol::CloseBrace | Symbol::CloseParenthesis | Symbol::DoubleBar) => {
+                LanguageTokenKind::Symbol(
+                    Symbol::CloseBrace | Symbol::CloseParenthesis | Symbol::DoubleBar,
+                ) => {
                     self.syntax_error(token);
                     // The token would end the skipping of a statement.
                     self.next();
                     continue;
                 }
-                TokenKind::Identifier
-                | TokenKind::Symbol(
+                LanguageTokenKind::Identifier
+                | LanguageTokenKind::Symbol(
                     Symbol::OpenBracket
                     | Symbol::OpenBrace
                     | Symbol::OpenParenthesis
@@ -174,10 +178,10 @@ impl<'e> Parser<'e> {
                     self.scanner.put_back(token);
                     self.connection(enclosure != Enclosure::File)
                 }
-                TokenKind::Keyword(Keyword::ElementClass) => self.element_class(),
-                TokenKind::Keyword(Keyword::Require) => self.require(),
-                TokenKind::Keyword(Keyword::Define) => self.define(),
-                TokenKind::Keyword(Keyword::Provide) => self.provide(token),
+                LanguageTokenKind::Keyword(Keyword::ElementClass) => self.element_class(),
+                LanguageTokenKind::Keyword(Keyword::Require) => self.require(),
+                LanguageTokenKind::Keyword(Keyword::Define) => self.define(),
+                LanguageTokenKind::Keyword(Keyword::Provide) => self.provide(token),
                 _ => Err(self.syntax_error(token)),
             };
             if parsed.is_err() {
@@ -191,7 +195,7 @@ impl<'e> Parser<'e> {
         self.report_scanner_faults();
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> LanguageToken {
         let token = self.scanner.next(&mut self.sources[self.scanner.file as usize]);
         self.report_scanner_faults();
         token
@@ -207,7 +211,7 @@ impl<'e> Parser<'e> {
     }
 
     /// Reads a configuration string and its closing parenthesis; the opening one was read.
-    fn configuration(&mut self, open: Token) -> Parsed<Arc<str>> {
+    fn configuration(&mut self, open: LanguageToken) -> Parsed<Arc<str>> {
         let (range, closed) = self.scanner.configuration(&mut self.sources[self.scanner.file as usize]);
         self.report_scanner_faults();
         if !closed {
@@ -218,14 +222,14 @@ impl<'e> Parser<'e> {
         Ok(crate::arguments::text::uncomment(text).into())
     }
 
-    fn intern(&mut self, token: Token) -> NameId {
+    fn intern(&mut self, token: LanguageToken) -> NameId {
         self.names.intern(self.scanner.text(token))
     }
 
     /// Reports a token that cannot stand at its place, and puts it back.
-    fn syntax_error(&mut self, token: Token) -> SkipStatement {
+    fn syntax_error(&mut self, token: LanguageToken) -> SkipStatement {
         let fault = match token.kind {
-            TokenKind::End => LanguageFault::SyntaxAtEnd,
+            LanguageTokenKind::End => LanguageFault::SyntaxAtEnd,
             _ => LanguageFault::Syntax(self.scanner.text(token).to_owned()),
         };
         self.error(self.scanner.position(token), fault);
@@ -306,7 +310,7 @@ impl<'e> Parser<'e> {
     }
 
     /// Returns the class after `::`, or reports that there is none.
-    fn force_class(&mut self, token: Token) -> ClassId {
+    fn force_class(&mut self, token: LanguageToken) -> ClassId {
         let name = self.intern(token);
         if let Some(class) = self.find_class(name, true) {
             return class;
@@ -349,12 +353,12 @@ impl<'e> Parser<'e> {
     /// Adds an element and checks its name.
     fn add_element(
         &mut self,
-        name: NodeName,
+        name: BodyNodeName,
         kind: NodeKind,
         configuration: Arc<str>,
         position: SourcePosition,
     ) -> usize {
-        if let NodeName::Named(name) = name {
+        if let BodyNodeName::Named(name) = name {
             let text = self.names.get(name);
             let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
             if text.split('/').any(all_digits) {

@@ -1,15 +1,15 @@
 //! The statements `require`, `define` and `provide`.
 
-use super::{FILE_BODY, Parsed, Parser, SkipStatement};
+use super::{FILE_BODY, LanguageParser, Parsed, SkipStatement};
 use crate::arguments::text::{shift_word, split_arguments, split_words, unquote};
 use crate::language::error::LanguageFault;
 use crate::language::landmark::SourcePosition;
 use crate::language::limits::LIBRARIES_MAX;
-use crate::language::token::{Symbol, Token, is_variable_name};
+use crate::language::token::{LanguageToken, Symbol, is_variable_name};
 use crate::language::{ConfigurationSource, Requirement};
 use std::sync::Arc;
 
-impl Parser<'_> {
+impl LanguageParser<'_> {
     /// Reads the configuration string of a keyword, with its parentheses.
     fn parenthesised(&mut self) -> Parsed<(Arc<str>, SourcePosition)> {
         let token = self.next();
@@ -81,7 +81,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    pub(super) fn provide(&mut self, keyword: Token) -> Parsed {
+    pub(super) fn provide(&mut self, keyword: LanguageToken) -> Parsed {
         let position = self.scanner.position(keyword);
         self.parenthesised()?;
         self.warn(position, LanguageFault::Provide);
