@@ -5,7 +5,9 @@ use super::body::{
 };
 use super::error::{LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::SourcePosition;
-use super::limits::{EXPANSION_DEPTH_MAX, FLAT_CONNECTIONS_MAX, FLAT_ELEMENTS_MAX, FLAT_TEXT_BYTES_MAX};
+use super::limits::{
+    CHOICE_STEPS_MAX, EXPANSION_DEPTH_MAX, FLAT_CONNECTIONS_MAX, FLAT_ELEMENTS_MAX, FLAT_TEXT_BYTES_MAX,
+};
 use super::parser::{FILE_BODY, LanguageParser};
 use super::tunnels::{FlatEdge, FlatNode, TunnelEnds};
 use super::variables::{VariableFrame, VariableValue};
@@ -38,6 +40,7 @@ pub(crate) struct Flattener<'e> {
     pub variable_depth: usize,
     instances_left: usize,
     text_left: usize,
+    choice_steps_left: usize,
 }
 
 /// A compound element that is expanded after the other elements of its body.
@@ -70,6 +73,7 @@ pub(crate) fn flatten(parser: LanguageParser<'_>) -> Result<FlatConfiguration, L
         variable_depth: 0,
         instances_left: FLAT_ELEMENTS_MAX,
         text_left: FLAT_TEXT_BYTES_MAX,
+        choice_steps_left: CHOICE_STEPS_MAX,
     };
     let connections = flattener.expand_all().unwrap_or_default();
     let Flattener { parser, elements, .. } = flattener;
@@ -253,7 +257,7 @@ impl Flattener<'_> {
         let class = match self.parser.classes[class] {
             ElementClass::Primitive(class) => class,
             ElementClass::Compound { .. } => {
-                match self.choose(class, (body, index), &configuration, position) {
+                match self.choose(class, (body, index), &configuration, position)? {
                     Some((ChosenClass::Primitive(class), _)) => class,
                     Some((ChosenClass::Body(body), arguments)) => {
                         pending.push(PendingInstance { node: flat, name, body, arguments, position });
@@ -279,7 +283,7 @@ impl Flattener<'_> {
         (body, node): (BodyId, usize),
         configuration: &str,
         position: SourcePosition,
-    ) -> Option<(ChosenClass, Vec<Arc<str>>)> {
+    ) -> Expanded<Option<(ChosenClass, Vec<Arc<str>>)>> {
         let arguments: Vec<Arc<str>> = split_arguments(configuration).into_iter().map(Arc::from).collect();
         let ports = self.parser.bodies[body].used.get(&node).map_or((0, 0), super::body::UsedPorts::counts);
         let (mut candidates, mut closest) = (Vec::new(), None);
@@ -287,12 +291,21 @@ impl Flattener<'_> {
         while let Some(class) = next {
             let ElementClass::Compound { body, overload } = self.parser.classes[class] else {
                 let ElementClass::Primitive(name) = self.parser.classes[class] else { break };
-                return Some((ChosenClass::Primitive(name), Vec::new()));
+                return Ok(Some((ChosenClass::Primitive(name), Vec::new())));
             };
+            let steps = (1 + self.parser.bodies[body].parameters.len()) * (1 + arguments.len());
+            let Some(left) = self.choice_steps_left.checked_sub(steps) else {
+                return Err(self.stop(
+                    position,
+                    "comparisons of arguments with parameters",
+                    CHOICE_STEPS_MAX,
+                ));
+            };
+            self.choice_steps_left = left;
             let definition = &self.parser.bodies[body];
             if let Some(values) = assign(&definition.parameters, &arguments) {
                 if (definition.inputs, definition.outputs) == ports {
-                    return Some((ChosenClass::Body(body), values));
+                    return Ok(Some((ChosenClass::Body(body), values)));
                 }
                 closest = Some((ChosenClass::Body(body), values));
             }
@@ -301,10 +314,10 @@ impl Flattener<'_> {
         }
         // A single definition whose arguments fit is expanded: the ports give clearer messages.
         if candidates.len() == 1 && closest.is_some() {
-            return closest;
+            return Ok(closest);
         }
         self.no_match(&candidates, (arguments.len(), ports), position);
-        None
+        Ok(None)
     }
 
     fn no_match(

@@ -98,10 +98,11 @@ impl SourceFile {
     pub fn place(&self, at: u32) -> SourcePlace {
         let start = self.lines[self.line_index(at as usize) as usize] as usize;
         let bytes = self.text.as_bytes();
-        let line = String::from_utf8_lossy(&bytes[start..line_end(bytes, start)]);
-        let before = String::from_utf8_lossy(&bytes[start..(at as usize).max(start)]).chars().count();
+        let is_first_byte = |byte: &&u8| **byte & 0xc0 != 0x80;
+        let before = bytes[start..(at as usize).max(start)].iter().filter(is_first_byte).count();
         let line_text = if before < LINE_CHARS_MAX {
-            line.chars().take(LINE_CHARS_MAX).collect()
+            let is_inside = |c: &char| !matches!(c, '\n' | '\r');
+            self.text[start..].chars().take_while(is_inside).take(LINE_CHARS_MAX).collect()
         } else {
             // The caret would stand outside the excerpt.
             String::new()

@@ -10,6 +10,10 @@ pub const EXPANSION_DEPTH_MAX: usize = 100;
 pub const FLAT_ELEMENTS_MAX: usize = 1_000_000;
 /// The most connections, before expansion and after it.
 pub const FLAT_CONNECTIONS_MAX: usize = 4_000_000;
+/// The most parameters of a definition.
+pub const PARAMETERS_MAX: usize = 1000;
+/// The most comparisons of arguments with parameters, over all uses of compound elements.
+pub const CHOICE_STEPS_MAX: usize = 100_000_000;
 /// The most steps through the inputs and outputs of compound elements, over all connections.
 pub const CONNECTION_STEPS_MAX: usize = 10_000_000;
 /// The most bytes of names and of configurations after expansion.

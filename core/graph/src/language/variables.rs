@@ -69,6 +69,7 @@ impl Flattener<'_> {
             return Ok(None);
         }
         let mut out: Option<String> = None;
+        let braces = matching_braces(bytes);
         let (mut copied, mut at) = (0, 0);
         // Quotes inside `\<…>` are no quotes.
         let (mut in_double, mut data_end) = (false, 0);
@@ -89,7 +90,7 @@ impl Flattener<'_> {
                     at = end;
                 }
                 (b'$', _) => {
-                    let end = reference_end(bytes, at);
+                    let end = reference_end(bytes, at, &braces);
                     let Some(value) = self.value_of(&text[at..end], frame, position)? else {
                         // A variable inside the parentheses may be defined.
                         at = if bytes[at..].starts_with(b"$(") { at + 2 } else { end };
@@ -141,7 +142,11 @@ impl Flattener<'_> {
             (Some((frame, slot)), _) => {
                 let value = self.variable(frame, slot, position)?;
                 Some(match reference.index {
-                    Some(index) => split_words(&value).nth(index).unwrap_or_default().into(),
+                    Some(index) => {
+                        // The words are searched from the begin for each reference.
+                        self.charge_text(value.len(), position)?;
+                        split_words(&value).nth(index).unwrap_or_default().into()
+                    }
                     None => value,
                 })
             }
@@ -198,25 +203,28 @@ impl Flattener<'_> {
     }
 }
 
-/// Returns the end of the reference that begins with the `$` at `at`. A `$` that begins no reference ends after itself.
-fn reference_end(text: &[u8], at: usize) -> usize {
-    match text.get(at + 1) {
-        Some(b'{') => {
-            let (mut end, mut depth) = (at + 2, 1);
-            while end < text.len() {
-                if text[end..].starts_with(b"${") {
-                    depth += 1;
-                    end += 1;
-                } else if text[end] == b'}' {
-                    depth -= 1;
-                    if depth == 0 {
-                        return end + 1;
-                    }
-                }
-                end += 1;
-            }
-            at + 1
+/// Returns the index of each `${` that is closed, and the end of its brace, in order. A brace closes the last `${` that
+/// is open.
+fn matching_braces(text: &[u8]) -> Vec<(usize, usize)> {
+    let (mut open, mut matching) = (Vec::new(), Vec::new());
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'{' if at > 0 && text[at - 1] == b'$' => open.push(at - 1),
+            b'}' => matching.extend(open.pop().map(|start| (start, at + 1))),
+            _ => {}
         }
+    }
+    matching.sort_unstable();
+    matching
+}
+
+/// Returns the end of the reference that begins with the `$` at `at`. A `$` that begins no reference ends after itself.
+fn reference_end(text: &[u8], at: usize, braces: &[(usize, usize)]) -> usize {
+    match text.get(at + 1) {
+        Some(b'{') => match braces.binary_search_by_key(&at, |(start, _)| *start) {
+            Ok(found) => braces[found].1,
+            Err(_) => at + 1,
+        },
         Some(b'(') => {
             let len = text[at + 2..].iter().take_while(|byte| is_variable_byte(**byte)).count();
             if text.get(at + 2 + len) == Some(&b')') { at + 3 + len } else { at + 1 }

@@ -102,6 +102,36 @@ fn connection_bombs_are_stopped() {
     assert!(only_error(&text).contains("over the limit"), "steps or connections");
 }
 
+/// Texts for which a search that begins anew at each place would take minutes.
+#[test]
+fn no_text_takes_quadratic_time() {
+    const TIMES: usize = 200_000;
+    for text in [
+        format!("A({})", "${".repeat(TIMES)),
+        format!("A({})", "$(a".repeat(TIMES)),
+        format!("x :: {{ {} | A }}", "K$k,".repeat(TIMES)),
+        format!("define($l {}); A({})", "w ".repeat(TIMES), "${l[199999]}".repeat(TIMES / 10)),
+        format!(
+            "elementclass T {{ A {} }} {}",
+            "|| $a | A ".repeat(TIMES / 10),
+            "T(1, 2);".repeat(TIMES / 10)
+        ),
+        format!("A -> {} B", "( [65535] -> A; ),".repeat(TIMES / 10)),
+        "x -> A;".repeat(TIMES).replace('x', "undeclared/name") + &"y -> A;".repeat(TIMES),
+        (0..TIMES).map(|index| format!("x{index}->A;")).collect(),
+        "/*".repeat(TIMES),
+        "\"".repeat(TIMES + 1),
+        "A('".repeat(TIMES),
+        "#\n".repeat(TIMES),
+    ] {
+        let start = std::time::Instant::now();
+        let _ = try_parse(&text);
+        println!("{:.2} s: {}", start.elapsed().as_secs_f64(), &text[..30]);
+        // The machine may be busy with other tests.
+        assert!(start.elapsed().as_secs() < 30, "{}", &text[..30]);
+    }
+}
+
 #[test]
 fn many_errors_are_counted_and_not_kept() {
     let text: String = (0..5000).map(|index| format!("x{index} -> A;\n")).collect();
@@ -146,6 +176,8 @@ fn the_document_states_the_limits() {
         ("nested compound elements after expansion", thousands(EXPANSION_DEPTH_MAX)),
         ("elements after expansion, with the compound elements", thousands(FLAT_ELEMENTS_MAX)),
         ("ports and connections, before expansion and after it", thousands(FLAT_CONNECTIONS_MAX)),
+        ("parameters of a compound element", thousands(PARAMETERS_MAX)),
+        ("comparisons of arguments with parameters, for all compound elements", thousands(CHOICE_STEPS_MAX)),
         ("steps through compound elements, for all connections", thousands(CONNECTION_STEPS_MAX)),
         ("bytes of names and configurations after expansion", format!("{} MiB", FLAT_TEXT_BYTES_MAX >> 20)),
         ("highest port", thousands(PORT_MAX as usize)),

@@ -5,8 +5,8 @@ use crate::language::body::{
     Body, BodyId, BodyNode, BodyNodeName, BodyVariable, ClassId, ElementClass, NameId, NodeKind, REST,
 };
 use crate::language::error::LanguageFault;
-use crate::language::landmark::SourcePosition;
-use crate::language::limits::NESTING_MAX;
+use crate::language::landmark::{SourcePosition, index};
+use crate::language::limits::{NESTING_MAX, PARAMETERS_MAX};
 use crate::language::token::{LanguageToken, LanguageTokenKind, Symbol};
 use std::sync::Arc;
 
@@ -175,6 +175,9 @@ impl LanguageParser<'_> {
         if !self.add_variable(name, None, position) {
             return;
         }
+        if self.bodies[self.body].parameters.len() >= PARAMETERS_MAX {
+            return self.abort(position, "parameters of a compound element", PARAMETERS_MAX);
+        }
         let parameters = &mut self.bodies[self.body].parameters;
         let repeated = keyword.is_some() && parameters.contains(&keyword);
         let is_misplaced = parameters
@@ -274,7 +277,8 @@ impl LanguageParser<'_> {
             ports.sort_unstable();
             ports.dedup();
             let missing = (0..).zip(&ports).find(|(index, port)| index != *port).map(|(index, _)| index);
-            (ports.last().map_or(0, |last| last + 1), missing)
+            // Without gaps, the number of ports is one more than the last. With gaps, it has no bound but the highest port.
+            (index(ports.len()), missing)
         };
         let (inputs, missing_input) = count(inputs);
         let (outputs, missing_output) = count(outputs);

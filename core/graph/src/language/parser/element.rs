@@ -135,7 +135,15 @@ impl LanguageParser<'_> {
         } else {
             element.head = ElementHead::Name(self.intern(token));
         }
-        if self.accept(Symbol::DoubleColon) {
+        // Groups have neither a class nor a configuration.
+        if let ElementHead::Group(_) = element.head {
+            let outputs = self.ports()?;
+            if outputs.is_written {
+                element.outputs = outputs;
+            }
+            return Ok(element);
+        }
+        if matches!(element.head, ElementHead::Name(_)) && self.accept(Symbol::DoubleColon) {
             let token = self.next();
             if token.kind == LanguageTokenKind::Identifier {
                 element.declared = Some(self.force_class(token));
@@ -170,21 +178,16 @@ impl LanguageParser<'_> {
         let position = element.position;
         let configuration = || element.configuration.clone().unwrap_or_else(|| "".into());
         let (name, class) = match element.head {
-            ElementHead::Group(node) => {
-                if element.declared.is_some() || element.configuration.is_some() {
-                    self.error(position, LanguageFault::ClassAsName("(".to_owned()));
-                }
-                return node;
-            }
+            ElementHead::Group(node) => return node,
             ElementHead::Compound(class) => (None, Some(class)),
             ElementHead::Name(name) => (Some(name), self.class_of_name(name, element)),
         };
         let existing = name.and_then(|name| self.bodies[self.body].node_index.get(&name).copied());
         match (class, name, existing) {
             (Some(class), name, _) => {
-                if element.declared.is_some() {
-                    let name = name.map_or("{".into(), |name| Arc::clone(self.names.get(name)));
-                    self.error(position, LanguageFault::ClassAsName(name.to_string()));
+                if let Some(name) = name.filter(|_| element.declared.is_some()) {
+                    let name = self.names.get(name).to_string();
+                    self.error(position, LanguageFault::ClassAsName(name));
                 }
                 let number = self.bodies[self.body].next_number();
                 let name = BodyNodeName::Anonymous(name, number);

@@ -213,9 +213,12 @@ impl<'e> LanguageParser<'e> {
     /// Reads a configuration string and its closing parenthesis; the opening one was read.
     fn configuration(&mut self, open: LanguageToken) -> Parsed<Arc<str>> {
         let (range, closed) = self.scanner.configuration(&mut self.sources[self.scanner.file as usize]);
+        // An open quote is the reason for which the parenthesis is missing.
+        if !closed && self.scanner.faults.is_empty() {
+            self.error(self.scanner.position(open), LanguageFault::expected(Symbol::CloseParenthesis));
+        }
         self.report_scanner_faults();
         if !closed {
-            self.error(self.scanner.position(open), LanguageFault::expected(Symbol::CloseParenthesis));
             return Err(SkipStatement);
         }
         let text = &self.sources[self.scanner.file as usize].text[range];
@@ -264,6 +267,11 @@ impl<'e> LanguageParser<'e> {
         if self.is_aborted {
             return;
         }
+        // Finding a place takes time proportional to its line.
+        if self.report.errors.len() >= limits::ERRORS_MAX {
+            self.report.uncollected += 1;
+            return;
+        }
         let place = self.sources[position.file as usize].place(position.at);
         self.push_error(LanguageError { nearest, notes, ..LanguageError::new(place, fault) });
     }
@@ -283,6 +291,9 @@ impl<'e> LanguageParser<'e> {
     }
 
     fn warn(&mut self, position: SourcePosition, fault: LanguageFault) {
+        if self.report.warnings.len() >= limits::ERRORS_MAX {
+            return;
+        }
         let place = self.sources[position.file as usize].place(position.at);
         self.push_warning(LanguageError::new(place, fault));
     }
