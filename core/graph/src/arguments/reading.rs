@@ -53,13 +53,16 @@ struct ArgumentForm {
     by_keyword: bool,
 }
 
+/// A check of a value that an element adds.
+type ArgumentCheck<'a, T> = dyn Fn(&T) -> Result<(), ArgumentFault> + 'a;
+
 /// One argument that is being read. The last call chooses what a missing argument means.
 #[must_use]
 pub struct Reading<'a, 't, 'c, T> {
     arguments: &'a mut ElementArguments<'t, 'c>,
     name: &'static str,
     form: ArgumentForm,
-    check: Option<Box<dyn Fn(&T) -> Result<(), ArgumentFault> + 'a>>,
+    check: Option<Box<ArgumentCheck<'a, T>>>,
     value: PhantomData<T>,
 }
 
@@ -219,7 +222,7 @@ impl<'t, 'c> ElementArguments<'t, 'c> {
         &mut self,
         name: &str,
         text: &str,
-        check: Option<&dyn Fn(&T) -> Result<(), ArgumentFault>>,
+        check: Option<&ArgumentCheck<'_, T>>,
     ) -> Option<T> {
         let parsed = T::parse_argument(text, self.context);
         let checked = parsed.and_then(|value| match check {

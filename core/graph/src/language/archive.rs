@@ -91,7 +91,7 @@ pub fn write_archive(members: &[ArchiveMember]) -> Vec<u8> {
         };
         let size = inline.len() + member.data.len();
         // Writing to memory does not fail.
-        let _ = write!(out, "{field:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644);
+        let _ = writeln!(out, "{field:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`", 0, 0, 0, 644);
         out.extend_from_slice(inline);
         out.extend_from_slice(&member.data);
         if size % 2 == 1 {
