@@ -161,8 +161,8 @@ pub enum WorkLimit {
     Start,
     /// The profile's limits `packet` and `per-byte`, for each packet of the call.
     Packet,
-    /// The profile's limit `packet` without `per-byte`, for a call about one lost packet, whose bytes the call does not get.
-    EmptyPacket,
+    /// The profile's limit `packet` without `per-byte`, for a call of `weir_lost`, which gets no bytes of the lost packets.
+    LostPacket,
     /// The profile's limit `tick`, for a call between packets.
     Tick,
     /// The profile's limit `stop`, for a call after the last packet.
@@ -223,7 +223,7 @@ impl EntryPoint {
         match self.definition().work_limit {
             WorkLimit::Start => CallPhase::Start,
             WorkLimit::Packet => CallPhase::Packet,
-            WorkLimit::EmptyPacket | WorkLimit::Tick | WorkLimit::Stop => CallPhase::Running,
+            WorkLimit::LostPacket | WorkLimit::Tick | WorkLimit::Stop => CallPhase::Running,
         }
     }
 }
@@ -362,7 +362,7 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         name: "weir_lost",
         key: "lost",
         parameters: &[parameter("cause", EntryType::Cause)],
-        work_limit: WorkLimit::EmptyPacket,
+        work_limit: WorkLimit::LostPacket,
         called: "before the next call after one that was [lost](#after-a-lost-call), so that the module can clean up",
         ..DEFAULTS
     },

@@ -30,8 +30,8 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
     );
     for rate in RATES {
         let (dir, manifest) = (dir.path(), &manifest);
-        let both = [Durability::AtEnd, Durability::Seconds];
-        let mut actions = both.map(|durability| -> Action<'_, (f64, f64)> {
+        let without_and_with_log = [Durability::AtEnd, Durability::Seconds];
+        let mut actions = without_and_with_log.map(|durability| -> Action<'_, (f64, f64)> {
             Box::new(move || write(dir, manifest, durability, rate).context("writing records"))
         });
         let values = measure_values_in_turn(rounds, &mut actions)?;

@@ -444,7 +444,7 @@ fn called_when() -> String {
             WorkLimit::Start => "`start`",
             WorkLimit::Packet if known.packets > 1 => "`packet`, `per-byte`, for each packet",
             WorkLimit::Packet => "`packet`, `per-byte`",
-            WorkLimit::EmptyPacket => "`packet`",
+            WorkLimit::LostPacket => "`packet`",
             WorkLimit::Tick => "`tick`",
             WorkLimit::Stop => "`stop`",
         };

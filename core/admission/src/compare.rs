@@ -124,7 +124,7 @@ impl Comparison {
         let is_packet = self.entry.is_some_and(|entry| entry.packets() > 0);
         match (self.resource, self.entry.map(|entry| entry.definition().work_limit)) {
             (LimitedResource::Fuel, Some(WorkLimit::Packet)) => "`packet` and `per-byte`",
-            (LimitedResource::Fuel, Some(WorkLimit::EmptyPacket)) => "`packet`",
+            (LimitedResource::Fuel, Some(WorkLimit::LostPacket)) => "`packet`",
             (LimitedResource::Fuel, Some(WorkLimit::Tick)) => "`tick`",
             (LimitedResource::Fuel, Some(WorkLimit::Stop)) => "`stop`",
             (LimitedResource::Fuel, Some(WorkLimit::Start) | None) => "`start`",
@@ -172,7 +172,7 @@ impl fmt::Display for Comparison {
 /// Returns a ratio as text: with one decimal below 10, else as a whole number.
 pub(crate) fn round(ratio: f64) -> String {
     // Rounded up, so that a bound slightly over its limit is not shown as equal to the limit.
-    let up = |digits: f64| (ratio * digits).ceil() / digits;
+    let up = |steps_per_unit: f64| (ratio * steps_per_unit).ceil() / steps_per_unit;
     if ratio < 10.0 { format!("{:.1}", up(10.0)) } else { format!("{:.0}", up(1.0)) }
 }
 
@@ -186,7 +186,8 @@ pub(crate) fn compare(
     profile: &Profile,
     limits: &FuelLimits,
 ) -> Vec<Comparison> {
-    // The host gives the module at most the memory that its manifest states.
+    // The host gives the module at most the memory that its manifest states. The memory of its TCP streams, which the host
+    // uses, is part of that; what is left is the maximum of the module's own memory.
     let memory_max = own_memory(manifest, tcp);
     let growable_pages = memory_max.0.saturating_sub(info.memory.0) / WASM_PAGE;
     let mut comparisons = Vec::new();

@@ -77,7 +77,7 @@ impl FuelLimits {
                     per_kib: self.packet.per_kib.saturating_mul(packets),
                 }
             }
-            WorkLimit::EmptyPacket => Linear::constant(self.packet.constant),
+            WorkLimit::LostPacket => Linear::constant(self.packet.constant),
             WorkLimit::Tick => Linear::constant(self.tick),
             WorkLimit::Stop => Linear::constant(self.stop),
         }

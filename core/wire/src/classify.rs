@@ -82,8 +82,8 @@ pub(crate) trait HeaderVisitor {
     fn checksum(&mut self, field: usize, from: usize, end: usize);
     /// Reports the offset from which on nothing is parsed.
     fn unknown_from(&mut self, at: usize);
-    /// Reports that the final destination address is in a routing header, and not in the IP header.
-    fn routed(&mut self);
+    /// Reports that the IP header's destination address is not the final one, which is in a routing header.
+    fn has_other_destination(&mut self);
     /// Reports that the packet is a fragment of a datagram.
     #[inline(always)]
     fn fragment(&mut self, _: FragmentInfo) {}
@@ -139,7 +139,7 @@ impl HeaderVisitor for () {
     #[inline(always)]
     fn unknown_from(&mut self, _: usize) {}
     #[inline(always)]
-    fn routed(&mut self) {}
+    fn has_other_destination(&mut self) {}
 }
 
 /// The error that the header from `at` to `end` extends beyond the given bytes.
@@ -301,9 +301,10 @@ impl<'a, M: HeaderVisitor> Walk<'a, M> {
         }
     }
 
-    /// Stops at the header at `at`, which contradicts itself or the packet's length. Nothing behind it is parsed.
+    /// Marks the packet as malformed, because the header at `at` contradicts itself or the packet's length. Reports that
+    /// nothing from there on is parsed; the caller has to return.
     #[cold]
-    pub(crate) fn stop(&mut self, at: usize) {
+    pub(crate) fn mark_malformed(&mut self, at: usize) {
         self.out.flags |= flag::MALFORMED;
         self.visitor.unknown_from(at);
     }

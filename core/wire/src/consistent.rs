@@ -1,4 +1,5 @@
-//! Recognition of packets by their bytes, where no header or only a UDP port indicates that there is a packet.
+//! Decides whether bytes are a packet, where no header says so (behind MPLS labels), or only a UDP port does (in tunnels
+//! over UDP).
 //!
 //! Behind MPLS labels and inside GTP-U, only the first four bits indicate whether IP follows (RFC 4928). But the bytes
 //! can also be an Ethernet frame, whose first field, a hardware address, can begin with the same bits: in Ethernet over
@@ -15,8 +16,9 @@ use crate::tunnel::Captured;
 use weir_abi::{Descriptor, flag};
 
 const IPV6_HEADER: usize = 40;
-/// The length to which Ethernet pads shorter data of a frame (IEEE 802.3, 3.2.8), in bytes. Only IPv4 packets can be
-/// shorter: an IPv6 header and a header behind it have at least 48 bytes.
+/// The length to which Ethernet pads shorter data of a frame (IEEE 802.3, 3.2.8), in bytes. Padding is accepted behind IPv4
+/// packets only. An IPv6 packet with a UDP, TCP or ICMPv6 header has at least 48 bytes, so it is not padded; a shorter
+/// IPv6 packet is recognised only without padding.
 const PADDED_MAX: usize = 46;
 
 /// EtherTypes, other than IP's, of protocols that frames carry. If bytes contain one of these numbers at the place of
@@ -24,7 +26,7 @@ const PADDED_MAX: usize = 46;
 const NOT_IP: [u16; 20] = [
     ARP,
     0x8035, // RARP
-    0x8100, // a VLAN tag, if it was not captured as a whole
+    0x8100, // a VLAN tag that was not captured completely; behind a complete tag, the EtherType in the tag is judged
     0x8137, // IPX
     MPLS,
     MPLS_UPSTREAM,
@@ -34,7 +36,7 @@ const NOT_IP: [u16; 20] = [
     0x8892, // PROFINET
     0x88a2, // ATA over Ethernet
     0x88a4, // EtherCAT
-    0x88a8, // a service VLAN tag, if it was not captured as a whole
+    0x88a8, // a service VLAN tag that was not captured completely
     0x88cc, // LLDP
     0x88e5, // MACsec
     0x88e7, // provider backbone bridges
@@ -45,7 +47,11 @@ const NOT_IP: [u16; 20] = [
 ];
 
 /// Returns true if the bytes from `at` to `end` are an IP packet and cannot be read as an Ethernet frame. The packet
-/// must have exactly its stated length, except for the padding of short Ethernet frames.
+/// must have exactly its stated length, except for the padding of short Ethernet frames. Returns false if the IP header was
+/// not captured.
+///
+/// # Errors
+/// [`MoreHeader`] if bytes that decide this were captured, but are not available yet.
 pub(crate) fn is_only_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
     let available = end.saturating_sub(at);
     let is_v4 = captured.read(at)?.is_some_and(|[first]: &[u8; 1]| first >> 4 == 4);
@@ -54,8 +60,12 @@ pub(crate) fn is_only_ip(captured: Captured<'_>, at: usize, end: usize) -> Resul
     Ok(has_stated_len && !is_frame(captured, at, end)?)
 }
 
-/// Returns true if the bytes from `at` to `end` begin with a header of `kind`, and are IP, or ARP for Ethernet and IPv4.
-/// IP in a frame must have a stated length that fits. IP behind an EtherType must pass [`is_only_ip`].
+/// Returns true if the bytes from `at` to `end` are a packet that begins with a header of `kind` and contains IP, or ARP for
+/// Ethernet and IPv4. If `kind` is a link type, the packet is a frame, and the stated length of IP in it must fit. If
+/// `kind` is an EtherType, which the tunnel header has stated, IP must pass [`is_only_ip`].
+///
+/// # Errors
+/// As for [`is_only_ip`].
 pub(crate) fn is_packet(
     captured: Captured<'_>,
     at: usize,
@@ -70,7 +80,7 @@ pub(crate) fn is_packet(
     let ip = at + usize::from(descriptor.l3_offset);
     match kind {
         FirstHeader::Type(_) => is_only_ip(captured, ip, end),
-        // The EtherType confirms IP, and the frame may be padded.
+        // The EtherType in the frame confirms IP, and the frame may be padded.
         FirstHeader::Link(_) => Ok(len_of_ip(captured, ip, end)?.is_some()),
     }
 }
@@ -89,7 +99,10 @@ fn is_frame(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreH
 }
 
 /// The stated length of the IP packet at `at`. `None` if there is no IP header, if the packet would end after `end`,
-/// if the header states no length, or if an IPv4 header has a wrong checksum.
+/// if the header states no length, if an IPv4 header has a wrong checksum, or if the header was not captured.
+///
+/// # Errors
+/// As for [`is_only_ip`].
 fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usize>, MoreHeader> {
     let Some(start) = captured.read::<6>(at)? else { return Ok(None) };
     let len = match start[0] >> 4 {

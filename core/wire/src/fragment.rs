@@ -74,7 +74,7 @@ impl HeaderVisitor for FragmentVisitor {
     fn fixed_bits(&mut self, _: usize, _: u8) {}
     fn checksum(&mut self, _: usize, _: usize, _: usize) {}
     fn unknown_from(&mut self, _: usize) {}
-    fn routed(&mut self) {}
+    fn has_other_destination(&mut self) {}
 
     fn fragment(&mut self, info: FragmentInfo) {
         self.0.get_or_insert(info);

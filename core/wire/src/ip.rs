@@ -35,7 +35,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         let (version, header_len) = (header[0] >> 4, usize::from(header[0] & 15) * 4);
         let total_len = usize::from(be16(header, 2));
         if version != 4 || header_len < 20 || (total_len < header_len && total_len != 0) {
-            self.stop(at);
+            self.mark_malformed(at);
             return Ok(());
         }
         let mut end = at + total_len;
@@ -90,7 +90,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         self.visitor.fixed(at + 6, 2);
         self.visitor.fixed(at + 9, 3);
         if header_len > 20 {
-            // A source route contains the address that the checksum above IP covers.
+            // The options can be a source route, which ends with the final destination address. The checksum above IP
+            // covers that address. So neither the options nor the destination address in front of them may change.
             self.visitor.fixed(at + 16, header_len - 16);
         }
         if protocol == protocol::AH {
@@ -103,7 +104,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     pub(crate) fn ipv6(&mut self, at: usize) -> Result<(), IncompleteHeader> {
         let header: &[u8; IPV6_HEADER] = self.need(at)?;
         if header[0] >> 4 != 6 {
-            self.stop(at);
+            self.mark_malformed(at);
             return Ok(());
         }
         let payload_len = usize::from(be16(header, 4));
@@ -143,9 +144,9 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         walked
     }
 
-    /// Follows extension headers to the header above IP; `None` if one of them is malformed. For a fragment, sets
-    /// `fragment_protocol` to the protocol that the fragment header names. Only the first fragment contains the headers
-    /// behind it.
+    /// Follows extension headers to the header above IP; `None` if one of them is malformed. In a fragment, sets
+    /// `fragment_protocol` to the protocol that the fragment header names. All fragments of a datagram have this number;
+    /// the headers behind the fragment header are in the first fragment only.
     fn extensions(
         &mut self,
         ip: usize,
@@ -157,7 +158,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         self.out.flags |= flag::OPTIONS;
         while is_extension(protocol) {
             if end < at + 8 {
-                self.stop(at);
+                self.mark_malformed(at);
                 return Ok(None);
             }
             let header: &[u8; 8] = self.need(at)?;
@@ -168,7 +169,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
             };
             self.mark_extension(ip, protocol, header, at, len, end);
             if end < at + len {
-                self.stop(at);
+                self.mark_malformed(at);
                 return Ok(None);
             }
             self.visitor.extension(protocol, at, len);
@@ -215,7 +216,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     ) {
         self.visitor.fixed(at, len);
         match protocol {
-            protocol::ROUTING if header[3] != 0 => self.visitor.routed(),
+            // The fourth byte is the number of segments left.
+            protocol::ROUTING if header[3] != 0 => self.visitor.has_other_destination(),
             // A home address option (RFC 6275, 6.3) replaces the source address in checksums.
             protocol::DESTINATION => self.visitor.fixed(ip + 8, 16),
             // These headers have checksums of their own, which cover the addresses too.
@@ -234,7 +236,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     }
 }
 
-/// Returns true for the number of an IPv6 header that names a next header and has a length.
+/// Returns true for the protocol number of an IPv6 extension header that is parsed: one that names the next header, and
+/// whose length is fixed or stated. ESP does not count, because it encrypts the number of its next header.
 #[inline(always)]
 fn is_extension(next: u8) -> bool {
     matches!(

@@ -56,7 +56,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
                     4 => NetworkLayer::Ipv4(0),
                     6 => NetworkLayer::Ipv6(0),
                     _ => {
-                        self.stop(0);
+                        self.mark_malformed(0);
                         NetworkLayer::Other(0)
                     }
                 })
@@ -199,7 +199,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         self.visitor.fixed(at + 4, 4);
         self.out.flags |= flag::PPPOE;
         if header[..2] != [0x11, 0] {
-            self.stop(at);
+            self.mark_malformed(at);
             return Ok(NetworkLayer::Other(at));
         }
         self.visitor.link(LinkPart::Session, at, 8);

@@ -320,7 +320,7 @@ impl HeaderVisitor for PatchVisitor<'_> {
         self.fixed(at, usize::MAX);
     }
 
-    fn routed(&mut self) {
+    fn has_other_destination(&mut self) {
         self.routed = true;
     }
 

@@ -24,7 +24,8 @@ use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The longest IP packet in bytes.
 const IP_LEN_MAX: usize = 0xffff;
-/// The memory in bytes that is charged for a datagram or a fragment in addition to its data.
+/// The memory in bytes that is charged for each waiting fragment in addition to its data. It also covers the entry of the
+/// fragment's datagram. A rejected datagram, which has no fragments, is charged this much, too.
 const OVERHEAD: usize = 128;
 /// The most timed-out datagrams that one packet evicts. A packet begins at most one datagram, so evictions keep up with
 /// arrivals.
@@ -32,7 +33,7 @@ const LATE_MAX: usize = 4;
 /// The most datagrams evicted to make space for one fragment.
 const DISPLACED_MAX: usize = 16;
 /// Evicting [`DISPLACED_MAX`] datagrams frees enough memory for an Ethernet frame of the usual length with two tags,
-/// even if each evicted datagram holds no more than its overhead.
+/// even if each evicted datagram is charged only [`OVERHEAD`].
 const _: () = assert!(DISPLACED_MAX * OVERHEAD >= 1522 + OVERHEAD);
 
 /// The limits of reassembly.
@@ -105,7 +106,8 @@ struct PendingDatagram {
     data: usize,
     /// The memory charged for the datagram in bytes.
     charged: usize,
-    /// True if fragments of the datagram overlap. Further fragments of the datagram are dropped then.
+    /// True if fragments of the datagram overlap, or state different ends of it. Further fragments of the datagram are
+    /// dropped then.
     is_rejected: bool,
 }
 
@@ -117,7 +119,7 @@ struct HeaderPart {
     ip: usize,
     /// The offset of the header that describes the fragment, as in [`Fragment`].
     header: usize,
-    /// The offset of the number that names `header`, as in [`Fragment`].
+    /// The offset of the next-header field that names the fragment header, as in [`Fragment`].
     next_header_at: usize,
 }
 

@@ -296,7 +296,7 @@ impl HeaderVisitor for UpperVisitor {
     fn fixed_bits(&mut self, _: usize, _: u8) {}
     fn checksum(&mut self, _: usize, _: usize, _: usize) {}
     fn unknown_from(&mut self, _: usize) {}
-    fn routed(&mut self) {}
+    fn has_other_destination(&mut self) {}
 
     fn upper(&mut self, upper: UpperHeader) {
         self.0 = Some(upper);

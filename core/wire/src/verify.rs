@@ -46,7 +46,7 @@ impl HeaderVisitor for ChecksumVisitor {
         }
     }
 
-    fn routed(&mut self) {
+    fn has_other_destination(&mut self) {
         self.routed = true;
     }
 }

@@ -109,17 +109,22 @@ impl BlockCharges {
     /// A channel's charge for all work on the blocks, which took `time` and `cycles`.
     pub fn total_charge(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
         let own = self.own_cycles.get(channel).copied().unwrap_or(0);
-        let common = self.common_charge(channel, Nanos(cycles.saturating_sub(self.own_cycles_sum)));
-        let charged_cycles = u128::from(own.saturating_add(common.0));
+        let common = self.common_part(channel, cycles.saturating_sub(self.own_cycles_sum));
+        let charged_cycles = u128::from(own.saturating_add(common));
         let time = u128::from(time.0) * charged_cycles / u128::from(cycles.max(1));
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
     /// A channel's charge for `time` that was spent on all packets.
     pub fn common_charge(&self, channel: usize, time: Nanos) -> Nanos {
+        Nanos(self.common_part(channel, time.0))
+    }
+
+    /// A channel's part of an amount of work on all packets, in the unit of the amount: cycles or nanoseconds.
+    fn common_part(&self, channel: usize, amount: u64) -> u64 {
         let parts = self.packet_parts.get(channel).copied().unwrap_or(0);
         let whole = u128::from(self.packets.max(1)) * u128::from(WHOLE_PACKET);
-        Nanos(u64::try_from(u128::from(time.0) * u128::from(parts) / whole).unwrap_or(u64::MAX))
+        u64::try_from(u128::from(amount) * u128::from(parts) / whole).unwrap_or(u64::MAX)
     }
 }
 

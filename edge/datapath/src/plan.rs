@@ -183,8 +183,9 @@ pub enum Visibility {
     /// A copy of the packets that the filter selects, or of their view. Channels with the same filter and view share
     /// this copy.
     Selected(Arc<Mutex<Selection>>),
-    /// Memory of each reader, which a [`Preprocessor`](crate::preprocess::Preprocessor) fills. It reads a copy of the
-    /// selected packets that no module can access.
+    /// Memory of each reader, which a [`Preprocessor`](crate::preprocess::Preprocessor) fills. The preprocessor reads a
+    /// copy of the selected packets without the view, which the channel's modules cannot access. Channels with the same
+    /// filter and no view share this copy.
     Preprocessed(Arc<Mutex<Selection>>),
 }
 

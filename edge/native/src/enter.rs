@@ -11,7 +11,8 @@ use crate::sandbox::HostAnswer;
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
-/// The offset of the host's page from the base of GS.
+/// The offset of the host's page, which has the [`Control`], from the base of GS. While code of a module runs, the base of GS
+/// is the beginning of the module's memory.
 #[expect(clippy::cast_possible_wrap, clippy::cast_possible_truncation, reason = "64 KiB")]
 const CONTROL: i32 = -(BELOW as i32);
 /// The offset of a field of [`Control`] from the base of GS.
@@ -23,7 +24,8 @@ const fn field(offset: usize) -> i32 {
 const HOST_STACK: i32 = field(offset_of!(Control, host_stack));
 const GUEST_STACK: i32 = field(offset_of!(Control, guest_stack));
 const SAVED: i32 = field(offset_of!(Control, saved));
-const ADDRESS: i32 = field(offset_of!(Control, address));
+/// The field that has the address of the control itself, which is the first argument of [`dispatch`].
+const CONTROL_ADDRESS: i32 = field(offset_of!(Control, address));
 
 /// Clears the vector registers.
 macro_rules! clear_vectors {
@@ -47,8 +49,9 @@ macro_rules! clear_vectors {
     };
 }
 
-/// Saves what the host's calling convention preserves, and the base of GS. Sets the base of GS to the memory, whose control
-/// is in rdi. The stack pointer is then a multiple of 16.
+/// Pushes the registers that the host's calling convention preserves, and the base of GS. Then sets the base of GS to the
+/// beginning of the module's memory; rdi has the address of the sandbox's control. Afterwards the stack pointer is a
+/// multiple of 16, and is stored in the control.
 macro_rules! leave_host {
     () => {
         "push rbp
@@ -68,8 +71,8 @@ macro_rules! leave_host {
 /// Calls a function of the module, at the address `function`, with six arguments.
 ///
 /// # Safety
-/// `control` is that of a sandbox whose memory begins [`BELOW`] bytes behind it, and `function` a verified function of its
-/// code without arguments on the stack.
+/// `control` is the control of a sandbox. The sandbox's memory begins [`BELOW`] bytes after `control`. `function` is the
+/// address of a verified function of the sandbox's code, and this function takes no arguments on the stack.
 // SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter(control: *mut Control, function: usize, arguments: &[u64; 6]) -> Exit {
@@ -106,10 +109,10 @@ pub(crate) unsafe extern "C" fn enter(control: *mut Control, function: usize, ar
     )
 }
 
-/// Continues a suspended call, whose host function returns `value`.
+/// Continues a call that a host function has suspended: returns `value` to the module as the result of the host function.
 ///
 /// # Safety
-/// `control` is that of a sandbox whose call is suspended.
+/// `control` is the control of a sandbox whose call is suspended.
 // SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn resume(control: *mut Control, value: u64) -> Exit {
@@ -143,7 +146,7 @@ pub(crate) unsafe extern "C" fn call_host() {
         "push rdx",
         "push rsi",
         "push rdi",
-        "mov rdi, gs:[{address}]",
+        "mov rdi, gs:[{control_address}]",
         "mov esi, eax",
         "mov rdx, rsp",
         "call {dispatch}",
@@ -162,7 +165,7 @@ pub(crate) unsafe extern "C" fn call_host() {
         "jmp {leave}",
         guest_stack = const GUEST_STACK,
         host_stack = const HOST_STACK,
-        address = const ADDRESS,
+        control_address = const CONTROL_ADDRESS,
         saved = const SAVED,
         dispatch = sym dispatch,
         answer = sym return_to_guest,
@@ -170,7 +173,8 @@ pub(crate) unsafe extern "C" fn call_host() {
     )
 }
 
-/// Returns from a thunk to the module, with the result in rax, also for a result that is a float.
+/// Returns to the module from a thunk. rax has the result of the host function. It is copied to xmm0, because a module takes
+/// a float from there.
 // SAFETY: the assembler code keeps the calling convention, as the documentation of the file says.
 #[unsafe(naked)]
 unsafe extern "C" fn return_to_guest() {

@@ -38,9 +38,9 @@ pub(crate) struct Hold {
     mask: u64,
 }
 
-/// Chunks that are being filled, on which no one else has a hold.
+/// Chunks whose bytes can be written, because no block and no other value has a hold on them.
 #[derive(Debug)]
-pub(crate) struct EmptyChunks {
+pub(crate) struct WritableChunks {
     /// Keeps the memory mapped.
     window: Arc<PacketWindow>,
     chunks: Range<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct EmptyChunks {
     hold: Hold,
 }
 
-impl EmptyChunks {
+impl WritableChunks {
     /// The bytes of the chunks.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let len = self.chunks.len() * self.chunk_bytes;
@@ -131,11 +131,11 @@ impl Arena {
     }
 
     /// Takes the lowest free chunk of a range.
-    pub(crate) fn take_chunk(&self, range: Range<usize>) -> Option<EmptyChunks> {
+    pub(crate) fn take_chunk(&self, range: Range<usize>) -> Option<WritableChunks> {
         let mut hold = Hold::default();
         let chunks = self.find_free_in(range, 1, &hold)?;
         self.hold(chunks.clone(), &mut hold);
-        Some(EmptyChunks { window: Arc::clone(&self.window), chunks, chunk_bytes: self.chunk_bytes, hold })
+        Some(WritableChunks { window: Arc::clone(&self.window), chunks, chunk_bytes: self.chunk_bytes, hold })
     }
 
     /// Adds `chunks` to `hold`.

@@ -43,7 +43,8 @@ impl From<FrameHold> for MemoryHold {
     }
 }
 
-/// Up to [`crate::BLOCK_PACKETS`] contiguous packets, all in one [`PacketWindow`].
+/// Up to [`crate::BLOCK_PACKETS`] contiguous packets, all in one [`PacketWindow`]: a range of a capture file or of shared
+/// memory, which sandboxes map.
 ///
 /// Dropping a block releases the memory of its descriptors and packets.
 #[derive(Debug)]
@@ -65,15 +66,15 @@ pub struct Block {
     pub(crate) checksums: Checksums,
 }
 
-/// Up to 64 packets of a block, which one call of a module handles.
+/// Up to 64 packets of a block. A module handles them with one call of `weir_batch`, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketBatch {
     /// The guest address of the first descriptor, which is page-aligned.
     pub guest_address: u32,
     /// The number of descriptors. Only the last batch of a block has fewer than 64.
     pub count: usize,
-    /// Bit i is set if packet i belongs to the block. The lowest `count` bits are set, except for the
-    /// [lead](Block::lead) in a first batch.
+    /// Bit i is set if packet i belongs to the block. The lowest `count` bits are set; in the first batch of a block, the
+    /// lowest bits are 0, one for each descriptor of the [lead](Block::lead).
     pub mask: u64,
     /// The index in the block of the batch's first packet.
     pub first: usize,
@@ -193,21 +194,21 @@ impl Block {
     /// The number of packets at the beginning of the block whose bytes are all in the file now. It is less than
     /// [`len`](Self::len) after a mapped file has lost bytes; the bytes of the other packets may then read as zeros.
     pub fn intact(&self) -> usize {
-        self.window.complete_end().map_or(self.len(), |end| self.intact_before(end))
+        self.window.lost_from().map_or(self.len(), |lost_from| self.intact_before(lost_from))
     }
 
-    /// Returns true if one of packets `from..to` has bytes in the file's last page, and the file no longer has all of
-    /// that page. The missing part reads as zeros without a fault, so such reads are not recorded.
+    /// Returns true if one of packets `from..to` had bytes in a part of the file's last page that the file has lost. A read
+    /// of that part returns zeros. Unlike a read of a lost page, it causes no fault, so it is not recorded in the window.
     pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
-        self.window.complete_end().is_some_and(|end| self.touches_page_behind(end, from, to))
+        self.window.lost_from().is_some_and(|lost_from| self.touches_page_behind(lost_from, from, to))
     }
 
-    /// The number of the first `processed` packets that are [intact](Self::intact), and true if one of the others
-    /// [touches the last page](Self::touches_last_page). Asks the system once for both.
+    /// The number of packets at the beginning of the first `processed` ones that are [intact](Self::intact), and true if
+    /// one of the rest of these [touches the last page](Self::touches_last_page). Asks the system once for both.
     pub fn intact_of(&self, processed: usize) -> (usize, bool) {
-        let Some(end) = self.window.complete_end() else { return (processed.min(self.len()), false) };
-        let intact = self.intact_before(end).min(processed);
-        (intact, self.touches_page_behind(end, intact, processed))
+        let Some(lost_from) = self.window.lost_from() else { return (processed.min(self.len()), false) };
+        let intact = self.intact_before(lost_from).min(processed);
+        (intact, self.touches_page_behind(lost_from, intact, processed))
     }
 
     /// Returns true if one of packets `from..to` has bytes between `end` and the next page.

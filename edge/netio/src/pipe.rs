@@ -41,7 +41,7 @@ pub(crate) struct Interruption {
     pub(crate) is_requested: Arc<AtomicBool>,
     /// True once the rest of the pipe was left unread.
     pub(crate) cut: Arc<AtomicBool>,
-    /// The output without whose reader the program has nothing to do.
+    /// The output of the program, if reading has to end once no process reads that output any more.
     pub(crate) output: Option<Arc<OwnedFd>>,
     /// True once the reader of `output` has closed it.
     pub(crate) is_output_closed: Arc<AtomicBool>,
@@ -67,10 +67,13 @@ pub(crate) struct Pipe {
     had_writer: bool,
     /// True if the pipe was opened by its name, so that reads never block.
     by_name: bool,
-    /// True if reads are tried although poll(2) reports no bytes. If the pipe was opened by its name after the last
-    /// writer had closed it, only a read shows that it is at its end. A FIFO from which no bytes have come is not read,
-    /// as it may still wait for its first writer. A shell's pipe, opened by a name such as `/dev/stdin`, has had a
-    /// writer.
+    /// True if reads are tried although poll(2) reports no bytes. If a pipe was opened by its name after the last writer
+    /// had closed it, poll(2) does not report the end, and only a read shows it. So the value is:
+    ///
+    /// - for an inherited pipe: false, because poll(2) reports its end
+    /// - for a shell's pipe, opened by a name such as `/dev/stdin`: true, because it has had a writer
+    /// - for a FIFO, opened by its name: false until bytes have come, because it may still wait for its first writer; then
+    ///   true
     reads_without_poll: bool,
 }
 

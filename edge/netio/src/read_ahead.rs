@@ -1,6 +1,7 @@
-//! Reading ahead of a stream, a bounded number of chunks, by any thread.
+//! Reads the bytes of a stream before they are needed, into a bounded number of an arena's chunks. Any thread can do the
+//! reading.
 
-use crate::arena::{Arena, CHUNKS, EmptyChunks};
+use crate::arena::{Arena, CHUNKS, WritableChunks};
 use crate::decode::{Decoded, StreamEnd};
 use std::collections::VecDeque;
 use std::io;
@@ -40,7 +41,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Chunks {
-    empty: Vec<EmptyChunks>,
+    empty: Vec<WritableChunks>,
     /// True while a thread fills a chunk.
     is_filling: bool,
     filled: VecDeque<FilledChunk>,
@@ -50,10 +51,10 @@ struct Chunks {
     has_ended: bool,
 }
 
-/// A chunk with bytes of the stream.
+/// A chunk with bytes of the stream. It is still writable, because bytes of the chunk before can be put before its own.
 #[derive(Debug)]
 struct FilledChunk {
-    chunk: EmptyChunks,
+    chunk: WritableChunks,
     /// The unused bytes.
     bytes: Range<usize>,
 }
@@ -215,7 +216,7 @@ impl ReadAhead {
 
     /// Takes the chunk with the next bytes of the stream, and puts `before` before them. Returns the range of all these
     /// bytes in the chunk. Returns `None`, and takes nothing, if there is no room.
-    pub(crate) fn take(&mut self, before: &[u8]) -> Option<(EmptyChunks, Range<usize>)> {
+    pub(crate) fn take(&mut self, before: &[u8]) -> Option<(WritableChunks, Range<usize>)> {
         let FilledChunk { mut chunk, bytes } =
             self.front.take_if(|front| front.bytes.start >= before.len())?;
         let start = bytes.start - before.len();
@@ -303,7 +304,7 @@ mod tests {
         for has_thread in [false, true] {
             let mut ahead = ahead(&bytes, has_thread);
             let (mut held, mut found) = (Vec::new(), Vec::new());
-            let mut take = |ahead: &mut ReadAhead, held: &mut Vec<EmptyChunks>| {
+            let mut take = |ahead: &mut ReadAhead, held: &mut Vec<WritableChunks>| {
                 let (mut chunk, range) = ahead.take(&[]).unwrap();
                 found.extend_from_slice(&chunk.bytes()[range]);
                 held.push(chunk);

@@ -137,8 +137,9 @@ impl PacketWindow {
         self.pinning.pin(address, len)
     }
 
-    /// The offset up to which the window's file is complete at present; `None` if it cannot lose pages.
-    pub(crate) fn complete_end(&self) -> Option<u64> {
+    /// The offset in the window's file from which on bytes are lost at present: the end of the file, or an earlier page that
+    /// could not be read. `None` if the file cannot lose pages.
+    pub(crate) fn lost_from(&self) -> Option<u64> {
         let faults = self.faults()?;
         let len = self.file(0).metadata().map_or(u64::MAX, |metadata| metadata.len());
         Some(len.min(faults.lowest().unwrap_or(u64::MAX)))

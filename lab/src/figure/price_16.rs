@@ -21,9 +21,10 @@ ends when its call has been served. Its duration counts from the wakeup of B's v
 core's scheduler. B has 50 equal events per second, of 100 objects each. A has 397 per second, of 5 objects each, and of 2,000 each from \
 0 s on. First both call one instance, then each its own, in separate sessions on the same core. Before the measurement B has filled \
 50,000 entries and all garbage has been collected, so that B alone would trigger no collection. The chart shows each event, and B's \
-longest event before A makes much garbage (thin line). Other programs of the machine have to wait meanwhile (`SCHED_RR`). B is disturbed \
-if more of its events exceed that line than chance explains: if nothing had changed, all orders of B's events would be equally likely, \
-and so many or more would exceed it in fewer than one of 100 experiments.",
+longest event before A makes much garbage (thin line). Other programs of the machine have to wait meanwhile (`SCHED_RR`). B counts as \
+disturbed if more of its later events are above that line than chance explains. If A's garbage made no difference to B, all orders of B's \
+events would be equally likely, and some later events would be above the line by chance. So many of them that fewer than one of 100 \
+experiments has as many by chance show a disturbance.",
     paper: "in one heap B, whose own garbage does not change, has to wait for and perform an irregular but substantial amount of collection when A \
 starts to make much garbage. In two heaps B's time stays the same. The chart of the paper shows collection time, and the one here the \
 duration of whole events: an instance does one thing at a time, so B waits while it works for A. The collector of this language works in \
@@ -39,10 +40,14 @@ enum Owner {
     B,
 }
 
-/// The arguments of a call of the service: the number of objects to make, and the range of the heap's entries that get them.
+/// The arguments of a call of the service. The service makes objects, and stores each in one of the heap's entries in place
+/// of an older object.
 struct ServiceArguments {
+    /// The number of objects to make; 0 collects all garbage instead.
     objects: u32,
+    /// The first of the entries that are used in turn.
     first_entry: u32,
+    /// The number of these entries.
     entries: u32,
 }
 
@@ -201,14 +206,15 @@ fn read(trace: &str, mark: usize) -> Result<Vec<CompletedEvent>, LabError> {
                     states[index].woken = now;
                 }
             }
-            // The wakeup before this run is stored here, because the answer of the service wakes the virtual CPU again before
-            // the call is debited.
+            // The event begins with the last wakeup before this run. It has to be stored now: the answer of the service wakes
+            // the virtual CPU once more, before the line from which the event's end is read.
             (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vcpu_id, .. })) => {
                 if let Some(index) = index_of(vcpu_id) {
                     states[index].begun = states[index].woken;
                 }
             }
-            // A call is debited after each run of the service, and ends with a run that is not suspended.
+            // After each run of the service, the trace has the charge of the run and then its debit from the caller's virtual
+            // CPU. Several runs can belong to one call; the last of them is the one that is not suspended.
             (TraceInput::Charge(_, outcome), _) => is_suspended = outcome == RunOutcome::Suspended,
             (TraceInput::Debit(vcpu_id, time, DebitKind::Requested), TraceOutput::Undebited(_)) => {
                 let Some(index) = index_of(vcpu_id) else { continue };
@@ -285,9 +291,11 @@ fn longest(durations: &[f64]) -> f64 {
     durations.iter().copied().fold(0.0, f64::max)
 }
 
-/// The largest number of later values that are greater than all earlier ones by chance. If all orders are equally likely,
-/// more values are greater with a probability below `LEVEL`: `k` or more values are greater if the `k` greatest of all
-/// values are later ones.
+/// The largest number of later values above all earlier ones that chance explains: with all orders of the values equally
+/// likely, the probability that more later values are above all earlier ones is below [`LEVEL`].
+///
+/// At least `k` later values are above all earlier ones exactly if the `k` greatest of all values are later ones. The loop
+/// computes the probability of that for `k` = 1, 2, and so on.
 fn longer_by_chance(earlier: usize, later: usize) -> usize {
     let mut probability = 1.0;
     for count in 0..later {
@@ -322,8 +330,8 @@ fn judge(one: &[CompletedEvent], two: &[CompletedEvent]) -> Result<(Vec<Criterio
     calls.sort_by(f64::total_cmp);
     let median = calls.get(calls.len() / 2).copied().unwrap_or(0.0);
     let remarks = format!(
-        "In one heap B's longest event took {:.0} us before A churned and {:.0} us since, in two {:.0} us and {:.0} us. In one heap a call of A took {median:.0} us of processor time in the median since it \
-         churned, and {:.0} us at most: what B waited for beyond the first is the collector's work.",
+        "In one heap B's longest event took {:.0} us before A churned and {:.0} us since, in two {:.0} us and {:.0} us. In one heap, since A churned, a call of A took {median:.0} us of processor time in the \
+         median, and {:.0} us at most. What a call takes beyond the median is work of the collector, for which B waited.",
         shared.longest_before,
         shared.longest_after,
         separate.longest_before,

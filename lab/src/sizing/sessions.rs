@@ -18,8 +18,9 @@ const fn memory(place: Place) -> &'static str {
         Place::Own => "8 MiB",
     }
 }
-/// Packets that each session gets before the measurement, so that its record files have rows, and packets/s.
+/// Packets that each session gets before the measurement, so that its record files have rows.
 const PACKETS: u64 = 100;
+/// The rate at which these packets are sent, in packets/s.
 const RATE: u64 = 1000;
 /// The time after these packets in which rows are written, and idle time begins.
 const SETTLE: Duration = Duration::from_millis(1100);

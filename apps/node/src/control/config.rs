@@ -103,8 +103,8 @@ pub struct NodeConfig {
     #[serde(with = "quantity::text")]
     pub memory: Bytes,
     /// Memory for packets that wait for the modules of credential holders, in addition to `memory`. Each party gets at
-    /// most a quarter: all holders under one grant of a root, or under one root that the policy limits. Packets for the
-    /// operator's sessions are not limited.
+    /// most a quarter. All holders under one grant of a root are a party; if the policy limits the root, all holders
+    /// under the root are. Packets for the operator's sessions are not limited.
     #[serde(with = "quantity::text")]
     pub packet_memory: Bytes,
 }
@@ -272,11 +272,14 @@ impl InterfaceConfig {
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             zero_copy: self.zero_copy,
-            // Frames of their own have no room for packets that were merged, which can be forwarded to a TAP device.
+            // The kernel can hand over each packet at once only if each has a frame of its own. Such a frame has no room for
+            // a packet that the kernel or card has merged from several. The other latencies leave room, because a
+            // merged packet can be forwarded to a TAP device.
             immediate: self.latency == ReceiveLatency::Low,
             // Only an interface without outgoing packets can have channels that forward.
             retire: if self.outgoing { LiveOptions::default().retire } else { Nanos(1_000_000) },
             queues: QueueSet::of(self.queues.iter().copied().map(u32::from)).filter(|set| !set.is_empty()),
+            // A node can receive few packets at a time, so blocks share pages of descriptors.
             dense: true,
             latency: GATHER_TIME,
             ..LiveOptions::default()
@@ -370,7 +373,7 @@ pub enum NodeConfigError {
     /// Two parts of one kind have the same name.
     #[error("there are two {what}s called `{name}`")]
     Duplicate {
-        /// Kind of the parts: interface, profile or session.
+        /// Kind of the parts: interface, link, profile, table or session.
         what: &'static str,
         /// Name of the parts.
         name: String,
@@ -548,8 +551,9 @@ impl NodeConfiguration {
             range(is_right, "interface", "queues", format!("{queues:?}"), wanted)?;
             let given = || format!("{cores:?}");
             range(is_each_once(cores), "interface", "receive_cores", given(), "each core once")?;
-            let exceeded = interface.options().exceeded_sources(cores.len());
-            range(exceeded.is_none(), "interface", "receive_cores", given(), exceeded.unwrap_or_default())?;
+            let exceeded_limit = interface.options().limit_exceeded_by(cores.len());
+            let wanted = exceeded_limit.unwrap_or_default();
+            range(exceeded_limit.is_none(), "interface", "receive_cores", given(), wanted)?;
         }
         Ok(())
     }

@@ -158,7 +158,7 @@ impl CallTimes {
         let entry = entries().find(|entry| entry.packets() > 0).unwrap_or(EntryPoint::Packet);
         let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
         let runs_between_packets = |entry: &EntryPoint| {
-            matches!(entry.definition().work_limit, WorkLimit::EmptyPacket | WorkLimit::Tick)
+            matches!(entry.definition().work_limit, WorkLimit::LostPacket | WorkLimit::Tick)
         };
         let others = entries().filter(runs_between_packets).map(|entry| time(entry, PACKET_BYTES_MAX));
         let call = others.fold(packet.longest, Nanos::max);

@@ -96,6 +96,8 @@ impl Credential {
             token.append_third_party_with_keypair(&signed, key)?.to_vec()
         };
         let delegated = Self::parse(&append().map_err(|_: biscuit_auth::error::Token| MintError::Token)?)?;
+        // Only the checks count here: that `next` is new in the chain, that the holder may delegate, and that `grant` is not
+        // more than the holder's.
         delegated.checked_meet()?;
         Ok(delegated)
     }

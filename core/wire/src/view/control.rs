@@ -1,8 +1,9 @@
 //! Views of control messages: ICMP (RFC 792, RFC 1256), ICMPv6 (RFC 4443) with neighbour discovery (RFC 4861, RFC
 //! 4191, RFC 8106) and multicast listener discovery (RFC 2710, RFC 3810), IGMP (RFC 2236, RFC 3376).
 //!
-//! The body of a control message counts as a header, as far as the parser understands it. If a message quotes a packet,
-//! the view applies to the quoted headers.
+//! The body of a control message counts as a header, as far as the parser understands it. If an error message or an
+//! ICMPv4 redirect quotes a packet, the view applies to the quoted headers. The packet in an ICMPv6 redirect is always
+//! zeroed.
 
 use super::packet_rewriter::{PacketRewriter, Rest};
 use super::{Exposure, ZeroedField};
@@ -10,7 +11,7 @@ use crate::classify::FirstHeader;
 use crate::link::{IPV4, IPV6};
 
 /// Options of neighbour discovery.
-mod option_nd {
+mod nd_option {
     pub(super) const SOURCE_LINK: u8 = 1;
     pub(super) const TARGET_LINK: u8 = 2;
     pub(super) const PREFIX: u8 = 3;
@@ -79,7 +80,8 @@ impl PacketRewriter<'_> {
     /// show unknown bytes, four zeros follow the checksum, so that the copy has all 8 bytes of an ICMP header.
     fn unknown_message(&mut self, at: usize, end: usize) {
         self.finish(&Rest::Unknown { at: at + 4, end });
-        if self.shown() == at + 4 {
+        // No unknown bytes were copied.
+        if self.copied() == at + 4 {
             self.copy_up_to(at + 8);
             self.zero(at + 4, 4);
         }
@@ -108,10 +110,10 @@ impl PacketRewriter<'_> {
     /// Copies the entries of an IPv4 router advertisement (RFC 1256): pairs of an address and a preference.
     fn router_advertisement(&mut self, at: usize, end: usize) {
         let Some(&[count, words]) = self.read::<2>(at + 4) else { return };
-        let limit = self.limit(end);
+        let captured_end = self.captured_end(end);
         let mut entry = at + 8;
         for _ in 0..count {
-            if words != 2 || entry + 8 > limit || !self.charge_listed(1) {
+            if words != 2 || entry + 8 > captured_end || !self.take_listed(1) {
                 break;
             }
             self.copy_up_to(entry + 8);
@@ -123,18 +125,22 @@ impl PacketRewriter<'_> {
 
     /// Copies a message of multicast listener discovery: one of version 1, or a query of version 2.
     fn listener_discovery(&mut self, at: usize, end: usize) {
-        let limit = self.limit(end);
-        if at + 24 > limit {
+        let captured_end = self.captured_end(end);
+        if at + 24 > captured_end {
             return self.finish(&Rest::Unknown { at: at + 8, end });
         }
         self.copy_up_to(at + 24);
         self.address_v6(at + 8);
         let is_query = self.read(at) == Some(&[130]);
         match self.read::<4>(at + 24) {
-            Some(&[_, _, high, low]) if is_query && at + 28 <= limit => {
+            Some(&[_, _, high, low]) if is_query && at + 28 <= captured_end => {
                 self.copy_up_to(at + 28);
-                let sources =
-                    self.address_list(at + 28, usize::from(u16::from_be_bytes([high, low])), 16, limit);
+                let sources = self.address_list(
+                    at + 28,
+                    usize::from(u16::from_be_bytes([high, low])),
+                    16,
+                    captured_end,
+                );
                 self.finish(&Rest::Unknown { at: sources, end });
             }
             _ => self.finish(&Rest::Unknown { at: at + 24, end }),
@@ -143,8 +149,8 @@ impl PacketRewriter<'_> {
 
     /// Copies an IGMP message from `at` to `end`.
     pub(super) fn igmp(&mut self, at: usize, end: usize) {
-        let limit = self.limit(end);
-        let Some(&[kind]) = self.read::<1>(at).filter(|_| at + 8 <= limit) else {
+        let captured_end = self.captured_end(end);
+        let Some(&[kind]) = self.read::<1>(at).filter(|_| at + 8 <= captured_end) else {
             return self.finish(&Rest::Unknown { at, end });
         };
         match kind {
@@ -152,13 +158,13 @@ impl PacketRewriter<'_> {
                 self.copy_up_to(at + 8);
                 self.address_v4(at + 4);
                 match self.read::<4>(at + 8) {
-                    Some(&[_, _, high, low]) if kind == 0x11 && at + 12 <= limit => {
+                    Some(&[_, _, high, low]) if kind == 0x11 && at + 12 <= captured_end => {
                         self.copy_up_to(at + 12);
                         let sources = self.address_list(
                             at + 12,
                             usize::from(u16::from_be_bytes([high, low])),
                             4,
-                            limit,
+                            captured_end,
                         );
                         self.finish(&Rest::Unknown { at: sources, end });
                     }
@@ -175,19 +181,19 @@ impl PacketRewriter<'_> {
 
     /// Copies the records of an IGMPv3 or MLDv2 report. Each address has `address_len` bytes.
     fn group_records(&mut self, at: usize, end: usize, address_len: usize) {
-        let limit = self.limit(end);
+        let captured_end = self.captured_end(end);
         let Some(&[high, low]) = self.read::<2>(at + 6) else { return };
         let mut record = at + 8;
         for _ in 0..u16::from_be_bytes([high, low]) {
             // The auxiliary data of records are not understood.
             let Some(&[_, 0, high, low]) =
-                self.read::<4>(record).filter(|_| record + 4 + address_len <= limit)
+                self.read::<4>(record).filter(|_| record + 4 + address_len <= captured_end)
             else {
                 break;
             };
             self.copy_up_to(record + 4);
             let count = 1 + usize::from(u16::from_be_bytes([high, low]));
-            let next = self.address_list(record + 4, count, address_len, limit);
+            let next = self.address_list(record + 4, count, address_len, captured_end);
             let is_whole = next == record + 4 + count * address_len;
             record = next;
             if !is_whole {
@@ -198,10 +204,17 @@ impl PacketRewriter<'_> {
     }
 
     /// Copies `count` addresses of `address_len` bytes each, as far as they are captured and the limit for lists
-    /// allows, and hides them. Returns the offset of the end of the copied addresses.
-    fn address_list(&mut self, mut at: usize, count: usize, address_len: usize, limit: usize) -> usize {
+    /// allows, and hides them. The captured bytes of the message end at `captured_end`. Returns the offset of the end of the
+    /// copied addresses.
+    fn address_list(
+        &mut self,
+        mut at: usize,
+        count: usize,
+        address_len: usize,
+        captured_end: usize,
+    ) -> usize {
         for _ in 0..count {
-            if at + address_len > limit || !self.charge_listed(1) {
+            if at + address_len > captured_end || !self.take_listed(1) {
                 break;
             }
             self.copy_up_to(at + address_len);
@@ -218,8 +231,8 @@ impl PacketRewriter<'_> {
     /// Copies a message of neighbour discovery: a fixed part of `fixed_len` bytes, with addresses at the offsets
     /// `addresses`, and options.
     fn neighbour_discovery(&mut self, at: usize, end: usize, fixed_len: usize, addresses: &[usize]) {
-        let limit = self.limit(end);
-        if at + fixed_len > limit {
+        let captured_end = self.captured_end(end);
+        if at + fixed_len > captured_end {
             return self.finish(&Rest::Unknown { at: at + 8, end });
         }
         self.copy_up_to(at + fixed_len);
@@ -229,34 +242,34 @@ impl PacketRewriter<'_> {
         let mut option = at + fixed_len;
         while let Some(&[kind, words]) = self.read::<2>(option) {
             let len = usize::from(words) * 8;
-            if len == 0 || option + len > limit {
+            if len == 0 || option + len > captured_end {
                 break;
             }
             self.copy_up_to(option + len);
-            self.option_nd(kind, option, len);
+            self.hide_in_nd_option(kind, option, len);
             option += len;
         }
         self.finish(&Rest::Unknown { at: option, end });
     }
 
     /// Hides fields of an option of neighbour discovery.
-    fn option_nd(&mut self, kind: u8, at: usize, len: usize) {
+    fn hide_in_nd_option(&mut self, kind: u8, at: usize, len: usize) {
         match (kind, len) {
-            // The redirected packet contains payload.
-            (option_nd::REDIRECTED, _) => self.zero(at + 8, len - 8),
-            (option_nd::SOURCE_LINK | option_nd::TARGET_LINK, 8) => {
+            // The option contains the redirected packet, with payload.
+            (nd_option::REDIRECTED, _) => self.zero(at + 8, len - 8),
+            (nd_option::SOURCE_LINK | nd_option::TARGET_LINK, 8) => {
                 if self.view.macs == Exposure::Zeroed {
                     self.zero(at + 2, 6);
                 }
             }
-            (option_nd::PREFIX, 32) if self.charge_listed(1) => self.prefix(at + 2, at + 16, 16),
-            (option_nd::ROUTE, 8 | 16 | 24) if self.charge_listed(1) => self.prefix(at + 2, at + 8, len - 8),
-            (option_nd::DNS_SERVERS, _) if len % 16 == 8 && self.charge_listed(len / 16) => {
+            (nd_option::PREFIX, 32) if self.take_listed(1) => self.prefix(at + 2, at + 16, 16),
+            (nd_option::ROUTE, 8 | 16 | 24) if self.take_listed(1) => self.prefix(at + 2, at + 8, len - 8),
+            (nd_option::DNS_SERVERS, _) if len % 16 == 8 && self.take_listed(len / 16) => {
                 for server in (at + 8..at + len).step_by(16) {
                     self.address_v6(server);
                 }
             }
-            (option_nd::MTU, 8) => {}
+            (nd_option::MTU, 8) => {}
             _ => self.zero(at + 2, len - 2),
         }
     }

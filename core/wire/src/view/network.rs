@@ -125,7 +125,7 @@ impl PacketRewriter<'_> {
     /// Replaces unknown and hidden options by "no operation". Returns true if the copy contains a source route.
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
-        let end = self.limit(data);
+        let end = self.captured_end(data);
         if self.hides(ZeroedField::IpOptions) {
             self.zero(from, end - from);
             return false;
@@ -232,7 +232,7 @@ impl PacketRewriter<'_> {
 
     /// Replaces unknown and hidden options by padding.
     fn options_v6(&mut self, from: usize, to: usize) {
-        let end = self.limit(to);
+        let end = self.captured_end(to);
         if self.hides(ZeroedField::IpOptions) {
             // A sequence of Pad1.
             return self.zero(from, end.saturating_sub(from));
@@ -268,7 +268,7 @@ impl PacketRewriter<'_> {
             || self.read(at) != Some(&ARP_OF_ETHERNET_AND_IPV4)
             || self.read::<28>(at).is_none()
             || at + 28 > end
-            || self.shown() != at
+            || self.copied() != at
         {
             return self.finish(&Rest::Unknown { at, end });
         }

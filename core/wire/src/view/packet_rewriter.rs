@@ -60,9 +60,9 @@ pub(super) struct PacketRewriter<'a> {
     /// The output, as long as `from`.
     to: &'a mut [u8],
     /// The number of bytes copied so far.
-    shown: usize,
+    copied: usize,
     /// The end of the captured bytes of the packet that is being copied, which may be inside another one.
-    limit: usize,
+    captured_end: usize,
     /// True if the view hides more than payload.
     pub(super) hides_fields: bool,
     /// True if the view hides IP addresses.
@@ -89,8 +89,8 @@ impl<'a> PacketRewriter<'a> {
             anonymiser,
             from,
             to,
-            shown: 0,
-            limit: from.len(),
+            copied: 0,
+            captured_end: from.len(),
             hides_fields: PacketView { payload: Payload::All, ..*view } != PacketView::ALL,
             hides_addresses: view.addresses != Addresses::Visible,
             is_quoted: false,
@@ -100,25 +100,25 @@ impl<'a> PacketRewriter<'a> {
     }
 
     /// The number of bytes copied so far.
-    pub(super) fn shown(&self) -> usize {
-        self.shown
+    pub(super) fn copied(&self) -> usize {
+        self.copied
     }
 
     /// Copies all bytes up to `end` unchanged. The code for each header calls this first, and then hides fields of
     /// that header in the copy.
     #[inline(always)]
     pub(super) fn copy_up_to(&mut self, end: usize) {
-        let range = self.shown..end.min(self.limit);
+        let range = self.copied..end.min(self.captured_end);
         if let (Some(from), Some(to)) = (self.from.get(range.clone()), self.to.get_mut(range.clone())) {
             to.copy_from_slice(from);
-            self.shown = range.end;
+            self.copied = range.end;
         }
     }
 
     /// The end of the captured bytes of a header or message that ends at `end`.
     #[inline(always)]
-    pub(super) fn limit(&self, end: usize) -> usize {
-        end.min(self.limit)
+    pub(super) fn captured_end(&self, end: usize) -> usize {
+        end.min(self.captured_end)
     }
 
     /// The `N` captured bytes at `at`.
@@ -135,7 +135,7 @@ impl<'a> PacketRewriter<'a> {
     /// Overwrites bytes of the copy, as far as they have been copied.
     #[inline(always)]
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
-        let place = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at..)).unwrap_or_default();
+        let place = self.to.get_mut(..self.copied).and_then(|shown| shown.get_mut(at..)).unwrap_or_default();
         match place.get_mut(..bytes.len()) {
             Some(place) => place.copy_from_slice(bytes),
             None => place.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte),
@@ -145,7 +145,7 @@ impl<'a> PacketRewriter<'a> {
     /// Overwrites `len` bytes from `at` with `byte`, as far as they have been copied.
     #[inline(always)]
     pub(super) fn fill(&mut self, at: usize, len: usize, byte: u8) {
-        let end = at.saturating_add(len).min(self.shown);
+        let end = at.saturating_add(len).min(self.copied);
         if let Some(range) = self.to.get_mut(at..end) {
             range.fill(byte);
         }
@@ -160,7 +160,7 @@ impl<'a> PacketRewriter<'a> {
     /// Keeps these bits of a byte of the copy, and zeros the others.
     #[inline(always)]
     pub(super) fn mask(&mut self, at: usize, kept: u8) {
-        if let Some(byte) = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at)) {
+        if let Some(byte) = self.to.get_mut(..self.copied).and_then(|shown| shown.get_mut(at)) {
             *byte &= kept;
         }
     }
@@ -211,10 +211,10 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Counts further addresses of lists, if addresses are hidden, because replacing them is costly. Returns false if
-    /// the limit is exceeded. Addresses at fixed offsets of headers do not count: a packet has few of them, as at most
-    /// [`TUNNELS_MAX`] packets are nested.
-    pub(super) fn charge_listed(&mut self, addresses: usize) -> bool {
+    /// Counts further addresses of lists towards [`LISTED_MAX`]. Returns false if there are more, which must not be copied
+    /// then. If addresses are not hidden, nothing is counted: only replacing addresses is costly. Addresses at fixed
+    /// offsets of headers do not count: a packet has few of them, as at most [`TUNNELS_MAX`] packets are nested.
+    pub(super) fn take_listed(&mut self, addresses: usize) -> bool {
         if self.hides_addresses {
             self.listed += addresses;
         }
@@ -256,7 +256,7 @@ impl<'a> PacketRewriter<'a> {
             Rest::Unknown { at, end } => (at, end),
         };
         // Nothing is copied behind a gap.
-        if self.shown == self.limit(at) {
+        if self.copied == self.captured_end(at) {
             self.copy_up_to(at.saturating_add(payload_max).min(end));
         }
     }
@@ -264,7 +264,7 @@ impl<'a> PacketRewriter<'a> {
     /// Returns true if these bytes of the copy are unchanged.
     #[inline(always)]
     pub(super) fn is_as_captured(&self, from: usize, end: usize) -> bool {
-        self.to.get(from..end.min(self.shown)) == self.from.get(from..end)
+        self.to.get(from..end.min(self.copied)) == self.from.get(from..end)
     }
 
     /// Recomputes a checksum, or zeros it if not all bytes that it covers are copied. Must be called after the fields
@@ -275,7 +275,7 @@ impl<'a> PacketRewriter<'a> {
         if is_udp && stored == [0, 0] {
             return;
         }
-        let is_shown = !sum.is_partial && sum.end <= self.shown && sum.field + 2 <= sum.end;
+        let is_shown = !sum.is_partial && sum.end <= self.copied && sum.field + 2 <= sum.end;
         if is_shown && !self.hides_fields && self.is_as_captured(sum.from, sum.end) {
             return;
         }
@@ -303,7 +303,7 @@ impl<'a> PacketRewriter<'a> {
     #[inline(always)]
     pub(super) fn finish_ipv4_checksum(&mut self, at: usize, data: usize) {
         self.zero(at + 10, 2);
-        if data <= self.shown
+        if data <= self.copied
             && let Some(header) = self.to.get(at..data)
         {
             let checksum = !fold_sum(add_bytes(0, header));
@@ -313,13 +313,13 @@ impl<'a> PacketRewriter<'a> {
 
     /// Copies the packet from `at` to `end`, which may be beyond the captured bytes.
     pub(super) fn packet(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
-        let outer_limit = self.limit;
-        self.limit = self.limit(end);
+        let outer_captured_end = self.captured_end;
+        self.captured_end = self.captured_end(end);
         self.packet_within(at, end, kind, depth);
-        self.limit = outer_limit;
+        self.captured_end = outer_captured_end;
     }
 
-    /// Copies the packet from `at` to `end`, after `self.limit` has been set to its end.
+    /// Copies the packet from `at` to `end`, after `self.captured_end` has been set to its end.
     fn packet_within(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         let part = self.captured().part(at, end);
         let mut descriptor = Descriptor::default();
@@ -350,7 +350,7 @@ impl<'a> PacketRewriter<'a> {
             }
             ParsedHeaders { other: Some(at), .. } => self.not_ip(at, end, descriptor.ether_type),
             // The packet ends with its last header.
-            _ => self.finish(&Rest::Unknown { at: self.shown, end }),
+            _ => self.finish(&Rest::Unknown { at: self.copied, end }),
         }
     }
 
@@ -435,7 +435,7 @@ impl HeaderVisitor for CopyVisitor<'_, '_> {
         self.parsed.unknown = Some(self.base + at);
     }
 
-    fn routed(&mut self) {
+    fn has_other_destination(&mut self) {
         self.parsed.routed = true;
     }
 

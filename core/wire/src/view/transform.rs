@@ -104,7 +104,7 @@ impl Transform {
         };
         let mut rewriter = PacketRewriter::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
         rewriter.packet(0, to_usize(wire_len).max(len), FirstHeader::Link(link_type), 0);
-        ShownPart { len: rewriter.shown(), wire_len }
+        ShownPart { len: rewriter.copied(), wire_len }
     }
 
     /// Describes the visible part of a packet from the visible bytes only. `original`, the descriptor of the whole

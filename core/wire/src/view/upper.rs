@@ -154,7 +154,7 @@ impl PacketRewriter<'_> {
     /// [`Rest::Transport`].
     #[cold]
     fn incomplete_tcp(&mut self, at: usize, end: usize) {
-        let captured_end = self.limit(end);
+        let captured_end = self.captured_end(end);
         let has_options =
             self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
         // The header is incomplete. If its 20 fixed bytes are captured and it states no options, the reason can only be

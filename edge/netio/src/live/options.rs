@@ -78,9 +78,9 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// The limit that this many sources exceed, if they cannot [share](super::LiveSource::open_group) an interface with these
-    /// options.
-    pub fn exceeded_sources(&self, sources: usize) -> Option<&'static str> {
+    /// Returns the limit, as text for an error message, that this many sources exceed if they
+    /// [share](super::LiveSource::open_group) an interface with these options. `None` if they exceed no limit.
+    pub fn limit_exceeded_by(&self, sources: usize) -> Option<&'static str> {
         let by_memory = usize::try_from(self.ring.0 / SOCKET_BYTES_MIN.0).unwrap_or(usize::MAX);
         match self.kind {
             _ if sources <= 1 => None,

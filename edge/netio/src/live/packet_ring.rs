@@ -34,7 +34,8 @@ pub(crate) struct FrameLayout {
 }
 
 impl RingLayout {
-    /// The offset in the ring of the status that tells the owner of the first packet or of all packets of a block.
+    /// The offset in the ring of a block's first status, which says whether the kernel or the program owns the memory: with
+    /// TPACKET_V3 the whole block, with TPACKET_V2 the block's first frame.
     fn first_status(&self, block: usize) -> usize {
         block * self.block_bytes + if self.frames.is_some() { 0 } else { BLOCK_STATUS }
     }
@@ -42,9 +43,10 @@ impl RingLayout {
 
 /// The memory that a packet socket shares with the program, and the number of holds on each of its blocks.
 ///
-/// The file of a window's part is the socket itself: each mmap(2) of the socket maps the whole ring, and sandboxes map it
-/// read-only. The rings of sockets that share an interface's packets are parts of one window.
-/// Unlike sealed memory, a socket can be mapped writable again; the program has only the one writable mapping here.
+/// The ring has no file of its own. mmap(2) of the socket maps the whole ring, so the socket is the file of the ring's
+/// [part](crate::WindowPart) of the window. Sandboxes map it read-only. The rings of sockets that share an interface's
+/// packets are parts of one window. Unlike sealed memory, a socket could be mapped writable more than once. The program
+/// has one writable mapping: that of the window.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     window: Arc<PacketWindow>,
@@ -134,8 +136,8 @@ impl PacketRing {
         unsafe { AtomicU32::from_ptr(mapping.base().as_ptr().add(offset).cast()) }
     }
 
-    /// Takes a block if the kernel has filled it, or with frames, the first frame of it. Returns `None` if the kernel has
-    /// not done so yet, or the block is in use.
+    /// Takes a block that the kernel has filled; with TPACKET_V2, a block whose first frame the kernel has filled. Returns
+    /// `None` if the kernel has not filled it yet, or if the program still has the block from an earlier call.
     ///
     /// Only the ring's reader calls this method.
     pub(crate) fn take(self: &Arc<Self>, block: usize) -> Option<RingHold> {
@@ -196,7 +198,8 @@ impl RingHold {
         block < blocks && (block + blocks - self.first) % blocks < self.count
     }
 
-    /// Adds a block that the program has taken: one that is held already, or the one behind the last of these.
+    /// Adds a block that the program has taken. It must be the block behind the last one of this hold. A block that is part
+    /// of this hold already is not added again.
     pub(crate) fn add(&mut self, block: usize) {
         if self.contains(block) {
             return;

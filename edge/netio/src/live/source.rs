@@ -165,9 +165,9 @@ impl LiveSource {
     ///
     /// # Errors
     ///
-    /// As for [`open_or_wait`](Self::open_or_wait); and for [too many sources](LiveOptions::exceeded_sources).
+    /// As for [`open_or_wait`](Self::open_or_wait); and for [too many sources](LiveOptions::limit_exceeded_by).
     pub fn open_group(interface: &str, options: LiveOptions, sources: usize) -> Result<Vec<Self>, LiveError> {
-        if let Some(what) = options.exceeded_sources(sources) {
+        if let Some(what) = options.limit_exceeded_by(sources) {
             return Err(LiveError::Option { interface: interface.to_owned(), what });
         }
         let group = new_group(interface, sources)?;

@@ -4,10 +4,10 @@
 //! If the result is below zero, the module takes a branch that is hinted as unlikely:
 //!
 //! - A metered module calls a host function, which aborts the call.
-//! - A supervised module sets a global that marks the call as over its limit, reads the poll page, by which the watchdog
-//!   can end the call, and gets a refill of fuel. It calls the host function after the packet. A host call in the branch
-//!   itself could return into a loop. It would make the loop slower even if it is never made, because the compiler could
-//!   not keep live values in registers.
+//! - A supervised module sets a global that marks the call as over its limit, reads the poll page, and gets a refill of
+//!   fuel. The watchdog ends a call by making the poll page inaccessible, so that the read traps. The module calls the
+//!   host function only after the packet. If the call were in the branch, and the branch in a loop, the loop would be
+//!   slower even if the branch is never taken: the compiler could not keep the loop's values in registers.
 //! - A module whose calls can be suspended calls the host function, which aborts or suspends the call, or returns a new
 //!   counter. In such a module the global is a counter: the rest of the allowance or of the slice, whichever is smaller.
 //!
@@ -42,8 +42,9 @@ pub(crate) enum OnExhausted {
     Abort,
     /// The call gets `amount` more fuel, and the global with the index `over_limit` is set to 1.
     Refill { amount: u64, over_limit: u32 },
-    /// The host decides. Without `slice` there is no allowance, and the counter is the rest of the slice.
-    CallHost { slice: Option<SliceGlobals> },
+    /// The host function aborts or suspends the call, or returns a new counter. `globals` is `None` if calls have a slice but
+    /// no allowance; then the counter is the rest of the slice.
+    CallHost { globals: Option<ExcessGlobals> },
 }
 
 /// The globals with the difference between the rest of a suspendable call's allowance and the rest of its slice. The
@@ -52,7 +53,7 @@ pub(crate) enum OnExhausted {
 /// If `slice_excess` is greater than 0, the slice is larger. Otherwise the allowance is larger or equal, and
 /// `allowance_excess` has the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SliceGlobals {
+pub(crate) struct ExcessGlobals {
     /// The global with the excess of the slice over the allowance; 0 if the allowance is larger.
     pub(crate) slice_excess: u32,
     /// The global with the excess of the allowance over the slice. Its value is not used if the slice is larger.
@@ -64,7 +65,8 @@ pub(crate) struct SliceGlobals {
 pub(crate) struct Scratch {
     /// An i64, for the rest of the allowance during a charge or during the whole function.
     pub(crate) fuel: u32,
-    /// An i64, for an operand that is above a length on the stack, and for a value that is set as an allowance.
+    /// An i64, for an operand that is above a length on the stack. Also for an allowance and then an excess in
+    /// [`FuelMeter::set_allowance`].
     operand_i64: u32,
     /// An i32, for a length.
     length: u32,
@@ -132,8 +134,9 @@ impl FuelMeter {
         });
     }
 
-    /// Writes a charge before an instruction. For [`ChargeAmount::Grown`], which is charged after the instruction, writes code
-    /// that saves the operand on which the charge depends. `shift` is added to the plan's indices of locals.
+    /// Writes a charge before an instruction. [`ChargeAmount::Grown`] is charged only after the instruction; for it, writes code
+    /// that saves the operand on which the charge depends. `shift` is the number of locals that the loader has put before
+    /// the module's own, and is added to the indices of locals in `amount`.
     pub(crate) fn charge_before(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Constant(amount) => self.charge_constant(body, *amount),
@@ -147,7 +150,7 @@ impl FuelMeter {
         }
     }
 
-    /// Writes a charge after an instruction.
+    /// Writes a charge after an instruction. `shift` is that of [`Self::charge_before`].
     pub(crate) fn charge_after(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Grown(each) => {
@@ -248,14 +251,14 @@ impl FuelMeter {
         }
     }
 
-    /// Writes code that sets the allowance of a packet or a call to the value on the stack. The charge for the entry,
-    /// `entry_charge`, has been subtracted from that value already.
+    /// Writes code that takes an i64 from the stack and begins a packet or a call with it as the allowance. The caller has
+    /// already subtracted `entry_charge`, the charge for entering the function, from this i64.
     ///
-    /// In a module whose calls can be suspended, the counter becomes the smaller of allowance and slice. `entry_charge` is
-    /// subtracted from the slice here.
+    /// If calls can be suspended, `entry_charge` has to be subtracted from the rest of the slice, too, and the code does
+    /// so. The counter becomes the smaller of the allowance and the rest of the slice.
     pub(crate) fn set_allowance(self, body: &mut MeteredBody, entry_charge: u64) {
-        let Scratch { fuel, operand_i64: value, .. } = body.scratch;
-        let OnExhausted::CallHost { slice } = self.on_exhausted else {
+        let Scratch { fuel, operand_i64, .. } = body.scratch;
+        let OnExhausted::CallHost { globals } = self.on_exhausted else {
             if body.has_fuel_local {
                 body.code.instructions().local_set(fuel);
             } else {
@@ -263,40 +266,42 @@ impl FuelMeter {
             }
             return;
         };
-        let Some(SliceGlobals { slice_excess, allowance_excess }) = slice else {
+        let Some(ExcessGlobals { slice_excess, allowance_excess }) = globals else {
             body.code.instructions().drop();
             if entry_charge > 0 {
                 self.charge_constant(body, entry_charge);
             }
             return;
         };
+        // One local has the allowance first, and then the excess of the slice over the allowance.
+        let (allowance, excess) = (operand_i64, operand_i64);
         let mut code = body.code.instructions();
-        code.local_set(value).global_get(slice_excess);
+        code.local_set(allowance).global_get(slice_excess);
         if body.has_fuel_local {
             code.local_get(fuel);
         } else {
             code.global_get(self.fuel_global);
         }
-        code.i64_add().local_get(value).i64_sub();
+        code.i64_add().local_get(allowance).i64_sub();
         if entry_charge > 0 {
             code.i64_const(entry_charge.cast_signed()).i64_sub();
         }
-        code.local_get(value).local_set(fuel);
-        code.local_tee(value).global_set(slice_excess);
+        code.local_get(allowance).local_set(fuel);
+        code.local_tee(excess).global_set(slice_excess);
         if !body.has_fuel_local {
             code.local_get(fuel).global_set(self.fuel_global);
         }
-        code.local_get(value).i64_const(0).i64_le_s();
+        code.local_get(excess).i64_const(0).i64_le_s();
         body.hint(false);
         let mut code = body.code.instructions();
         code.if_(BlockType::Empty);
         code.i64_const(0)
-            .local_get(value)
+            .local_get(excess)
             .i64_sub()
             .global_set(allowance_excess)
             .i64_const(0)
             .global_set(slice_excess);
-        code.local_get(fuel).local_get(value).i64_add().local_tee(fuel);
+        code.local_get(fuel).local_get(excess).i64_add().local_tee(fuel);
         if !body.has_fuel_local {
             code.global_set(self.fuel_global).local_get(fuel);
         }

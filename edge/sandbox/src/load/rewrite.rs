@@ -22,7 +22,7 @@
 
 use crate::load::batch::{BatchLayout, LoopCharges, StreamLayout};
 use crate::load::copy;
-use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, OnExhausted, Scratch, SliceGlobals};
+use crate::load::meter::{ALLOWANCE_MAX, ExcessGlobals, FuelMeter, MeteredBody, OnExhausted, Scratch};
 use crate::load::origin::{FunctionOrigins, RewrittenModule};
 use crate::load::writer::FunctionWriter;
 use std::collections::BTreeMap;
@@ -76,9 +76,9 @@ pub(crate) const DROPS: &str = "weir_drops";
 pub(crate) const EVENT_MASK: &str = "weir_event_mask";
 /// The export of the global with the meter's counter.
 pub(crate) const FUEL: &str = "weir_fuel";
-/// The export of the global [`SliceGlobals::slice_excess`].
+/// The export of the global [`ExcessGlobals::slice_excess`].
 pub(crate) const SLICE_EXCESS: &str = "weir_slice_excess";
-/// The export of the global [`SliceGlobals::allowance_excess`].
+/// The export of the global [`ExcessGlobals::allowance_excess`].
 pub(crate) const ALLOWANCE_EXCESS: &str = "weir_allowance_excess";
 /// The export of the global with the module's own stack pointer.
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
@@ -209,9 +209,9 @@ impl<'a> RewritePass<'a> {
         let (fuel_global, next) = (task.facts.globals + 2, task.facts.globals + 3);
         let on_exhausted = match task.checks {
             Checks::None => None,
-            Checks::SliceOnly => Some(OnExhausted::CallHost { slice: None }),
+            Checks::SliceOnly => Some(OnExhausted::CallHost { globals: None }),
             Checks::Charged { is_suspendable: true, .. } => Some(OnExhausted::CallHost {
-                slice: Some(SliceGlobals { slice_excess: next, allowance_excess: next + 1 }),
+                globals: Some(ExcessGlobals { slice_excess: next, allowance_excess: next + 1 }),
             }),
             Checks::Charged { refill: Some(amount), .. } => {
                 Some(OnExhausted::Refill { amount, over_limit: next })
@@ -261,9 +261,9 @@ impl<'a> RewritePass<'a> {
     fn added_globals(&self) -> u32 {
         let count = match self.meter.map(|meter| meter.on_exhausted) {
             None => 2,
-            Some(OnExhausted::Abort | OnExhausted::CallHost { slice: None }) => 3,
+            Some(OnExhausted::Abort | OnExhausted::CallHost { globals: None }) => 3,
             Some(OnExhausted::Refill { .. }) => 4,
-            Some(OnExhausted::CallHost { slice: Some(_) }) => 5,
+            Some(OnExhausted::CallHost { globals: Some(_) }) => 5,
         };
         count + u32::from(self.has_streams())
     }
@@ -629,7 +629,7 @@ impl RewritePass<'_> {
         exports.export(DROPS, ExportKind::Global, self.drops_global());
         if let Some(meter) = self.meter {
             exports.export(FUEL, ExportKind::Global, meter.fuel_global);
-            if let OnExhausted::CallHost { slice: Some(SliceGlobals { slice_excess, allowance_excess }) } =
+            if let OnExhausted::CallHost { globals: Some(ExcessGlobals { slice_excess, allowance_excess }) } =
                 meter.on_exhausted
             {
                 exports.export(SLICE_EXCESS, ExportKind::Global, slice_excess);

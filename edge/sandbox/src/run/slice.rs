@@ -116,7 +116,7 @@ impl SliceState {
 pub(crate) struct CallCounter {
     /// The global with the counter.
     fuel: HostGlobal<i64>,
-    /// The globals `slice_excess` and `allowance_excess` of [`crate::load::meter::SliceGlobals`]. `None` if the module has no
+    /// The globals `slice_excess` and `allowance_excess` of [`crate::load::meter::ExcessGlobals`]. `None` if the module has no
     /// allowance.
     excess_globals: Option<(HostGlobal<i64>, HostGlobal<i64>)>,
     /// The global with the mask of remaining packets.

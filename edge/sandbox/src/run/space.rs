@@ -26,7 +26,8 @@ pub(crate) const RESERVED: usize = 4 << 30;
 /// checks accesses with larger offsets.
 pub(crate) const GUARD: usize = weir_lower::GUARD as usize;
 
-/// Size of the poll page: the largest page size of any supported processor.
+/// Size of the poll page in bytes: the largest page size of any supported processor. The page is at [`POLL_PAGE`]. Checks
+/// that the loader adds to a module read it, and the watchdog makes it inaccessible to end a call.
 const POLL_BYTES: usize = 65_536;
 
 const _: () = assert!(PRIVATE_MAX <= POLL_PAGE && POLL_PAGE as usize + POLL_BYTES <= ARENA_BASE as usize);
@@ -69,9 +70,9 @@ impl Spaces {
 /// The memory creator that wasmtime calls for each sandbox.
 pub(crate) struct SpaceCreator(pub(crate) Arc<Spaces>);
 
-// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that
-// wasmtime was configured with, and everything above its size is inaccessible or a read-only mapping that `map_areas`
-// put there.
+// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, and spans the reservation and guard that
+// wasmtime was configured with. Everything above its size is inaccessible or can only be read: the poll page, and the
+// mappings that `map_areas` and `map_shared` put there.
 unsafe impl MemoryCreator for SpaceCreator {
     fn new_memory(
         &self,
@@ -261,9 +262,10 @@ pub(crate) unsafe fn map_areas(
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // The process has reached its limit of mappings, and the old mapping is unchanged. mprotect(2) makes the old mapping
-        // inaccessible without a further mapping. It fails if a part of the range is not mapped. SAFETY: the range is the
-        // one above, inside this space.
+        // mmap(2) fails if the process has as many mappings as it may have; the old mapping is unchanged then. mprotect(2)
+        // makes the old mapping inaccessible and needs no further mapping. It fails if a part of the range is not mapped.
+        //
+        // SAFETY: the range is the one above, inside this space.
         let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
         if hidden == 0 { Ok(()) } else { Err(error) }
     };
@@ -298,13 +300,13 @@ pub(crate) unsafe fn map_areas(
     Ok(())
 }
 
-/// Maps shared memory of this process read-only into a space, at a guest address above all areas. Returns its host
-/// addresses there.
+/// Maps shared memory of this process a second time, read-only and into a space, at a guest address above all areas. The
+/// mapping at `memory` stays as it is. Returns the host addresses of the second mapping.
 ///
 /// # Safety
 /// `base` is the beginning of a live space, in which nothing is mapped from `guest` on for `len` bytes. `memory` is a
 /// shared anonymous mapping of `len` bytes, a multiple of the page size.
-pub(crate) unsafe fn move_into_space(
+pub(crate) unsafe fn map_shared(
     base: *mut u8,
     guest: u32,
     memory: *mut u8,
@@ -343,8 +345,9 @@ pub(crate) fn release_pages(mapped: &Range<usize>, part: Range<usize>) {
         mapped.start + (at - at % page)
     });
     if from < to {
-        // SAFETY: the range is inside a shared, read-only mapping of a file, or of the zeros that replace its lost pages.
-        // The advice changes neither the mapping nor what reads of it return. An error has no effect.
+        // SAFETY: the range is inside a shared, read-only mapping of a file. If the file has lost pages, `weir_netio` has
+        // mapped zeros in their place. The advice changes neither the mappings nor the bytes that reads of them return. An
+        // error has no effect.
         unsafe { libc::madvise(ptr::without_provenance_mut(from), to - from, libc::MADV_DONTNEED) };
     }
 }

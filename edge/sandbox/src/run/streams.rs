@@ -9,7 +9,7 @@ use crate::load::rewrite::NEXT_EVENT;
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{packet_descriptor, read_packet};
 use crate::run::host::HostState;
-use crate::run::space::move_into_space;
+use crate::run::space::map_shared;
 use crate::run::trace::trace_event;
 use std::io;
 use std::ops::Range;
@@ -71,7 +71,7 @@ impl StreamWindow {
         }
         let window = Self { base: base.cast() };
         // SAFETY: the place is that of the window in the space of the caller, and `base` is the shared mapping above.
-        let seen = unsafe { move_into_space(space, STREAMS_BASE, window.base, WINDOW_BYTES)? };
+        let seen = unsafe { map_shared(space, STREAMS_BASE, window.base, WINDOW_BYTES)? };
         Ok((window, seen))
     }
 
