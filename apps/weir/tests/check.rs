@@ -290,6 +290,7 @@ fn a_refusal_shows_the_exceeded_limit_and_its_parts_on_standard_output() {
     let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
     let refused = run(["check", &endless, "--profile", profile]).fails(1, &["no bound on its time"]);
     assert!(refused.text().contains("place       weir_packet (byte "), "{}", refused.text());
+    assert!(refused.text().contains("reason      this loop has no way out"), "{}", refused.text());
     let document = run(["check", &endless, "--profile", profile, "--json"]).fails(1, &["endless"]).json();
     let excess = &document["excess"];
     assert!(excess["unbounded"]["reason"].as_str().unwrap().contains("no way out"), "{excess}");

@@ -19,8 +19,8 @@ pub enum Checksum {
     Verify,
 }
 
-/// Division of a channel's queue into queues of equal length for sub-flows. A module gets packets of these queues in
-/// turn, and the packets of each queue in the order of arrival.
+/// Division of a channel's queue into queues for sub-flows, whose lengths differ by at most one packet. A module gets
+/// packets of these queues in turn, and the packets of each queue in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
@@ -66,7 +66,8 @@ impl SubFlowSpec {
     }
 }
 
-/// An invalid setting: its key, the given value, and the allowed values. For a table, `given` stands for the value.
+/// An invalid setting: its key, the given value, and the allowed values. If the value is a table of keys, as for
+/// `subflows`, the word "given" stands for it: "`subflows` is given; it must be left out".
 type InvalidSetting = (&'static str, String, String);
 
 impl ChannelSpec {
@@ -79,7 +80,7 @@ impl ChannelSpec {
         self.check_view()?;
         if self.reassemble && self.visibility == MappedPackets::All {
             let wanted =
-                "false where `visibility` is \"all\": reassembled datagrams are outside of the interface's memory".to_owned();
+                "false where `visibility` is \"all\": modules then read packets only in the memory in which they arrive, which has no reassembled datagrams".to_owned();
             return Err(("reassemble", "true".to_owned(), wanted));
         }
         if let Some(subflows) = &self.subflows {
@@ -109,6 +110,7 @@ impl ChannelSpec {
             );
             return Err(("visibility", "\"all\"".to_owned(), wanted));
         }
+        // With preprocessing the view comes last, so the hash that chooses the sub-flow would be of the original fields.
         if self.subflows.is_some() && self.is_preprocessed() {
             let wanted = format!(
                 "left out where its packets are shown by a view (`{view}`) and are preprocessed (`checksum`, `reassemble`): sub-flows would reveal hidden fields"

@@ -17,7 +17,9 @@ pub(crate) struct ModuleTrial {
 }
 
 impl VcpuTask {
-    /// Returns the receiver of the task if it leaves the core after its last call. The task has left its queue then.
+    /// Decides, after a call of the task has ended, whether the task leaves the core: because it has failed its trial, or
+    /// because it is idle and its release was requested. If so, takes the task off its queue and returns the receiver to
+    /// which the task has to be sent.
     pub(super) fn departure(&mut self) -> Option<Sender<ModuleTask>> {
         let failed =
             self.trial.take_if(|_| self.task.has_failed()).filter(|trial| Instant::now() < trial.until);

@@ -53,7 +53,7 @@ impl Node {
         session: Option<&SessionState>,
     ) -> Result<(), NodeError> {
         let mut requests = Vec::new();
-        for (session_index, spec) in processors.iter().enumerate() {
+        for spec in processors {
             let kept = session.and_then(|session| session.vps.get(&spec.name)).cloned();
             let number = kept.as_ref().and_then(|vp| self.cores.get(vp.core)).map(CoreThread::number);
             if number.is_some() && spec.core.is_some_and(|core| Some(core) != number) {
@@ -61,7 +61,8 @@ impl Node {
             }
             let overrun = kept.as_ref().map_or(Nanos(0), |vp| self.overrun(vp));
             let spec = ProcessorSpec { core: number.or(spec.core), ..spec.clone() };
-            requests.push(VirtualCpuRequest { session_index, spec, kept, overrun });
+            // There is one session.
+            requests.push(VirtualCpuRequest { session_index: 0, spec, kept, overrun });
         }
         self.place_all(&requests, &[], false).map(drop).map_err(|(_, error)| error)
     }

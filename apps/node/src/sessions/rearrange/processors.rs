@@ -1,4 +1,5 @@
-//! Placement on cores of virtual CPUs that change together. The placement is only computed; the switch applies it.
+//! Choice of a core for each virtual CPU of sessions that are created or changed together. The choice is only computed
+//! here, in [`Node::place_all`]; it takes effect when the node switches to the new sessions.
 
 use crate::control::spec::ProcessorSpec;
 use crate::sessions::error::NodeError;
@@ -9,7 +10,7 @@ use weir_units::Nanos;
 
 /// A virtual CPU that a session requests.
 pub(super) struct VirtualCpuRequest {
-    /// Index of the session among the incoming sessions.
+    /// Index of the virtual CPU's session among the sessions that are created or changed together.
     pub(super) session_index: usize,
     pub(super) spec: ProcessorSpec,
     /// Present virtual CPU of this name. It continues with the new terms if it can stay on its core.

@@ -146,7 +146,8 @@ fn print_excess(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
         item("most of it", &format!("{} {}", describe_step(step), step_location(step)))?;
     }
     if let Some(reason) = excess.reason.as_ref().filter(|_| !bound.is_bounded()) {
-        item("place", &reason.to_string())?;
+        item("place", &reason.place.to_string())?;
+        item("reason", &reason.cause.to_string())?;
     }
     let tiers: Vec<&str> = excess.tiers.iter().map(|tier| tier.name()).collect();
     let advice = format!(
