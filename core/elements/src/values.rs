@@ -1,8 +1,8 @@
 //! Values of handlers, read as arguments are.
 
+use weir_graph::Landmark;
 use weir_graph::arguments::{ArgumentContext, ArgumentValue, NoNames};
 use weir_graph::engine::Reason;
-use weir_graph::language::Landmark;
 
 /// Reads the value of a write handler.
 ///

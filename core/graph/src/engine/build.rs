@@ -3,7 +3,7 @@
 use super::context::Services;
 use super::ports::ElementPorts;
 use super::router::Graph;
-use crate::arguments::{ArgumentContext, Arguments};
+use crate::arguments::{ArgumentContext, ElementArguments};
 
 /// What an element can use while it is made.
 pub struct BuildContext<'a> {
@@ -17,8 +17,8 @@ pub struct BuildContext<'a> {
 
 impl<'a> BuildContext<'a> {
     /// Returns the element's arguments, for reading one by one.
-    pub fn arguments(&self) -> Arguments<'a, 'a> {
-        Arguments::new(self.configuration, self.context)
+    pub fn arguments(&self) -> ElementArguments<'a, 'a> {
+        ElementArguments::new(self.configuration, self.context)
     }
 
     /// Returns the element's name.

@@ -5,10 +5,11 @@
 
 use proptest::prelude::*;
 use std::rc::Rc;
+use weir_graph::Landmark;
 use weir_graph::arguments::RawArgument;
 use weir_graph::engine::*;
 use weir_graph::handlers;
-use weir_graph::language::{ElementConnection, ElementDeclaration, FlatConfiguration, Landmark};
+use weir_graph::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
 
 /// Emits packets, each with its number and a budget of steps.
 struct Source {
