@@ -129,11 +129,8 @@ impl GraphTest {
             }
             let is_empty = line.trim().is_empty();
             match section[..] {
-                [] => {
-                    if !is_empty {
-                        test.title.push_str(line);
-                    }
-                }
+                [] if is_empty => {}
+                [] => test.title.push_str(line),
                 ["graph"] => _ = writeln!(test.graph, "{line}"),
                 ["file", name] => {
                     let text = test.files.entry(name.to_owned()).or_default();

@@ -249,7 +249,7 @@ impl Packet {
         (header != NOT_SET).then(|| header.saturating_sub(self.0.start) as usize)
     }
 
-    fn from_header(&self, header: u32) -> Option<&[u8]> {
+    fn bytes_from(&self, header: u32) -> Option<&[u8]> {
         let state = &*self.0;
         (header != NOT_SET && header <= state.end)
             .then(|| &state.storage.bytes()[header as usize..state.end as usize])
@@ -258,18 +258,18 @@ impl Packet {
     /// Returns the bytes from the network header on; `None` if no element has found it.
     #[inline]
     pub fn network_bytes(&self) -> Option<&[u8]> {
-        self.from_header(self.0.network_header)
+        self.bytes_from(self.0.network_header)
     }
 
     /// Returns the bytes from the transport header on; `None` if no element has found it.
     #[inline]
     pub fn transport_bytes(&self) -> Option<&[u8]> {
-        self.from_header(self.0.transport_header)
+        self.bytes_from(self.0.transport_header)
     }
 
     /// Returns the bytes from the link header on; `None` if no element has found it.
     pub fn link_bytes(&self) -> Option<&[u8]> {
-        self.from_header(self.0.link_header)
+        self.bytes_from(self.0.link_header)
     }
 
     /// Returns the offset of the network header from the start of the bytes: 0 if it was stripped.
@@ -356,7 +356,7 @@ impl Packet {
 /// Packets that were discarded, for reuse: a state, with its buffer if no clone shares it.
 #[derive(Default)]
 pub struct PacketPool {
-    free: Vec<Box<State>>,
+    free: Vec<Packet>,
 }
 
 /// The most discarded packets that are kept for reuse.
@@ -364,7 +364,8 @@ const FREE_MAX: usize = 1024;
 
 impl PacketPool {
     fn state(&mut self) -> Box<State> {
-        let mut state = self.free.pop().unwrap_or_else(|| {
+        let free = self.free.pop().map(|packet| packet.0);
+        let mut state = free.unwrap_or_else(|| {
             Box::new(State {
                 storage: Storage::None,
                 room: 0..0,
@@ -431,15 +432,14 @@ impl PacketPool {
 
     /// Discards a packet.
     #[inline]
-    pub fn discard(&mut self, packet: Packet) {
+    pub fn discard(&mut self, mut packet: Packet) {
         if self.free.len() < FREE_MAX {
-            let mut state = packet.0;
-            match &state.storage {
+            match &packet.0.storage {
                 // A long buffer is not worth keeping.
                 Storage::Buffer(buffer) if buffer.len() == BUFFER_BYTES => {}
-                _ => state.storage = Storage::None,
+                _ => packet.0.storage = Storage::None,
             }
-            self.free.push(state);
+            self.free.push(packet);
         }
     }
 }

@@ -90,7 +90,7 @@ impl EmittingElement for Recorder {
             return cx.services.pool.discard(packet);
         }
         packet.bytes_mut()[1] -= 1;
-        if self.seen % 3 == 0 {
+        if self.seen.is_multiple_of(3) {
             self.kept.push(packet);
             return;
         }
