@@ -121,3 +121,102 @@ fn the_help_has_examples_that_work() {
     let text = example.split('\'').nth(1).unwrap();
     assert!(flatten(folder.path(), &["-e", text, "--plain"], "").unwrap().contains(":: Queue;\n"), "{help}");
 }
+
+/// Returns the output of a command that ends without an error.
+fn ok(output: Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_graph_runs_over_a_capture_and_its_handlers_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
+    let sample = sample.to_str().unwrap();
+    let text = format!("FromDump({sample}, STOP true) -> c :: Counter -> ToDump(out.pcap)");
+    let run = |more: &[&str]| graph(at, &[&["run", "-e", &text], more].concat(), "");
+    let count = ok(run(&["-h", "c.count"]));
+    // The written capture has the same packets.
+    assert_eq!(std::fs::read(at.join("out.pcap")).unwrap().len(), std::fs::read(sample).unwrap().len());
+    let again = "FromDump(out.pcap) -> c :: Counter -> Discard";
+    assert_eq!(ok(graph(at, &["run", "-e", again, "-h", "c.count"], "")), count);
+    assert_eq!(ok(run(&["--batch", "1", "--simtime", "-h", "c.count"])), count);
+    let named = ok(run(&["-h", "*.count", "-o", "counts"]));
+    assert_eq!(named, "");
+    let counts = std::fs::read_to_string(at.join("counts")).unwrap();
+    assert!(counts.contains(&format!("c.count:\n{count}\n")), "{counts}");
+    // Without a run.
+    assert_eq!(ok(run(&["-q", "-h", "c.count"])), "0\n");
+}
+
+#[test]
+fn the_exit_status_tells_a_false_handler_a_missing_one_and_a_wrong_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |text: &str, more: &[&str]| {
+        let output = graph(folder.path(), &[&["run", "-e", text], more].concat(), "");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let source = "s :: InfiniteSource(LIMIT 3) -> Discard";
+    assert_eq!(run(source, &["-x", "s.active"]).0, Some(0));
+    assert_eq!(run("s :: InfiniteSource(ACTIVE false) -> Discard", &["-x", "s.active"]).0, Some(1));
+    let (status, error) = run(source, &["-h", "s.cuont"]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("no handler named 's.cuont' (did you mean 'count'?)"), "{error}");
+    let (status, error) = run("FromDmup(x) -> Discard", &[]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("FromDmup"), "{error}");
+    let (status, error) = run("Idle -> Queue(many) -> Discard", &[]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("config:1: While configuring 'Queue@2 :: Queue':\n  CAPACITY: "), "{error}");
+    let (status, error) = run("FromDump(missing.pcap) -> Discard", &[]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("missing.pcap"), "{error}");
+    let (status, error) = run("Idle -> Counter -> Unqueue -> Discard", &[]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("Unqueue"), "{error}");
+}
+
+#[test]
+fn a_check_tells_where_packets_go_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| ok(graph(folder.path(), &["check", "-e", text], ""));
+    let all = check("FromDump(x) -> Counter -> t :: Tee -> Discard; t[1] -> ToDump(y)");
+    assert!(all.contains("4 of 4 elements get pushed packets in batches: 100 %"), "{all}");
+    // Two elements print, so their order can be seen.
+    let printing = check("FromDump(x) -> a :: Print -> b :: Print -> Discard");
+    assert!(printing.contains("0 of 3 elements"), "{printing}");
+    assert!(printing.contains("the effects of a :: Print and b :: Print can be seen"), "{printing}");
+}
+
+#[test]
+fn the_manual_of_each_element_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = ok(graph(folder.path(), &["elements"], ""));
+    assert!(list.contains("  Counter "), "{list}");
+    let manual = ok(graph(folder.path(), &["elements", "Counter"], ""));
+    assert!(
+        manual.starts_with("Counter: counts packets and bytes\n") && manual.contains("COUNT_CALL"),
+        "{manual}"
+    );
+    let unknown = graph(folder.path(), &["elements", "Conuter"], "");
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("did you mean `Counter`?"));
+}
+
+#[test]
+fn a_test_of_a_graph_is_passed_or_names_the_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "Counts.\n--- graph\nFromDump(in) -> c :: Counter -> Discard;\n--- capture in\n1.0 00\n--- handlers\nc.count 1\n";
+    std::fs::write(folder.path().join("good.test"), test).unwrap();
+    std::fs::write(folder.path().join("bad.test"), test.replace("c.count 1", "c.count 2")).unwrap();
+    assert_eq!(ok(graph(folder.path(), &["test", "good.test"], "")), "passed: good.test: Counts.\n");
+    let both = graph(folder.path(), &["test", "good.test", "bad.test"], "");
+    assert_eq!(both.status.code(), Some(1));
+    let text = String::from_utf8(both.stdout).unwrap();
+    assert!(
+        text.contains("FAILED: bad.test: with batches of 1: c.count\n  expected: 2\n  found:    1"),
+        "{text}"
+    );
+    assert!(String::from_utf8_lossy(&both.stderr).contains("1 of 2 tests are not passed"));
+}

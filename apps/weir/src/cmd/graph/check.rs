@@ -33,7 +33,7 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
     let elements = graph.declared.len();
     writeln!(out, "{}: {elements} elements, {connections} connections", name.escaped())?;
     let (batched, reached) = router.batched();
-    let percent = if reached == 0 { 100 } else { batched * 100 / reached };
+    let percent = (batched * 100).checked_div(reached).unwrap_or(100);
     writeln!(out, "{batched} of {reached} elements get pushed packets in batches: {percent} %")?;
     let show = |element: usize| graph.declared[element].to_string();
     for (start, reason) in router.one_by_one() {
