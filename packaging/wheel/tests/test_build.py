@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The wheel itself, judged by the packaging tools."""
 
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -21,9 +22,18 @@ compiler = shutil.which("gcc") or shutil.which("clang-19")
 needs_compiler = pytest.mark.skipif(compiler is None, reason="needs a C compiler")
 
 
+def notices():
+    """The licences of the installed wheel, for those that a test makes."""
+    files = importlib.metadata.files("weir-traffic")
+    return next(file.locate() for file in files if file.name == "third-party.txt")
+
+
 def build(binary, out="dist", **environment):
     return subprocess.run(
-        [sys.executable, BUILD, binary, out], capture_output=True, text=True, env={**os.environ, **environment}
+        [sys.executable, BUILD, "--notices", notices(), binary, out],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
@@ -59,9 +69,33 @@ def test_contents(wheel):
         info = re.match(r".*?\.dist-info", names[-1])[0]
         for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
             assert archive.read(f"{info}/licenses/{licence}") == (ROOT / licence).read_bytes()
+        # PEP 639: each file of licenses/ is a License-File, and the reverse.
+        stored = {name.removeprefix(f"{info}/licenses/") for name in names if name.startswith(f"{info}/licenses/")}
+        lines = archive.read(f"{info}/METADATA").decode().split("\n\n")[0].splitlines()
+        stated = [line.removeprefix("License-File: ") for line in lines if line.startswith("License-File: ")]
+        assert sorted(stated) == sorted(stored) == ["LICENSE-APACHE", "LICENSE-MIT", "third-party.txt"]
     scripts = [name for name, mode in modes.items() if mode & 0o111]
     assert len(scripts) == 1 and scripts[0].endswith(".data/scripts/weir")
     assert not any("__pycache__" in name for name in names)
+
+
+def test_each_crate_in_the_program_has_its_licence():
+    # Panic messages in the program name files of the crates that it contains.
+    program = pathlib.Path(weir.binary()).read_bytes()
+    found = set(re.findall(rb"/(?:crates|registry/src/[^/\0 ]+)/([a-z0-9_-]+)-(\d+\.\d+\.\d[^/\0 ]*)/", program))
+    assert len(found) > 20, found
+    text = notices().read_text()
+    assert [crate for crate in found if f"\n{crate[0].decode()} {crate[1].decode()} (" not in text] == []
+    # What each of the usual licences asks to be repeated.
+    for part in ("Permission is hereby granted", "Redistribution and use in source and binary forms", "Apache License"):
+        assert part in text
+
+
+def test_a_wheel_without_licences_is_refused(place):
+    (place / "empty.txt").write_text("\n")
+    command = [sys.executable, BUILD, "--notices", "empty.txt", weir.binary(), "dist"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 1 and "there are no licences in it" in refused.stderr
 
 
 def test_twine_accepts_the_metadata(wheel):
