@@ -1468,4 +1468,22 @@ WEIR_INLINE int32_t weir_log_line(uint32_t level, const struct weir_text *text)
     return weir_log(level, text->bytes, len < WEIR_TEXT_BYTES ? len : WEIR_TEXT_BYTES);
 }
 
+/* ---- Bounded jumps ------------------------------------------------------------------------------------------------------ */
+
+/* WEIR_LABEL(max, name); is a label that is reached at most `max` times, counting from the line's own begin; once more traps. It
+ * bounds a loop of `goto` without another change of the code:
+ *
+ *     WEIR_LABEL(64, again);
+ *     if (parents[at] != at) {
+ *         at = parents[at];
+ *         goto again;
+ *     }
+ *
+ * Jumps to it come from below only. */
+#define WEIR_LABEL(max, name)                                                                                                    \
+    struct weir_trips name##_trips = { 0, (max) };                                                                               \
+    name:                                                                                                                        \
+    if (weir_past(&name##_trips))                                                                                                \
+        __builtin_trap()
+
 #endif

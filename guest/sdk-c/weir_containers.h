@@ -977,4 +977,52 @@ struct weir_wheel {
         for (__typeof__(name##_wheel.expired) *value; value##_left > 0 && name##_is_due(now); value##_left--)                    \
             if (((value) = name##_step(now)) == NULL) continue; else
 
+/* ---- Stack -------------------------------------------------------------------------------------------------------------- */
+
+/* WEIR_STACK(name, type, capacity): values of which the last one comes out first.
+ *
+ *     bool name_push(type value)          adds a value; false if there is no room
+ *     bool name_pop(type *value)          takes the last value out; false if there is none
+ *     uint32_t name_len(void)
+ *     void name_clear(void)
+ *
+ * A loop over a stack does the work of a function that calls itself, which has no bound. Each call becomes a push of its arguments:
+ *
+ *     WEIR_STACK(count_calls, const struct node *, 64)
+ *
+ *     count_calls_clear();                                 since a fault can leave values
+ *     count_calls_push(root);
+ *     WEIR_WHILE(1024, count_calls_pop(&node)) {
+ *         if (node == NULL)
+ *             continue;
+ *         nodes++;
+ *         count_calls_push(node->right);                   what is to be done last goes first
+ *         count_calls_push(node->left);
+ *     } */
+#define WEIR_STACK(name, type, capacity)                                                                                         \
+    enum { name##_SLOTS = (capacity) };                                                                                          \
+    _Static_assert(name##_SLOTS > 0, "a stack has at least one slot");                                                           \
+    static struct {                                                                                                              \
+        type values[name##_SLOTS];                                                                                               \
+        uint32_t len;                                                                                                            \
+    } name##_stack;                                                                                                              \
+    WEIR_FUNCTION bool name##_push(type value)                                                                                   \
+    {                                                                                                                            \
+        if (name##_stack.len >= name##_SLOTS)                                                                                    \
+            return false;                                                                                                        \
+        name##_stack.values[name##_stack.len++] = value;                                                                         \
+        return true;                                                                                                             \
+    }                                                                                                                            \
+    WEIR_FUNCTION bool name##_pop(type *value)                                                                                   \
+    {                                                                                                                            \
+        const uint32_t len = name##_stack.len;                                                                                   \
+        if (len == 0 || len > name##_SLOTS)                                                                                      \
+            return false;                                                                                                        \
+        *value = name##_stack.values[len - 1];                                                                                   \
+        name##_stack.len = len - 1;                                                                                              \
+        return true;                                                                                                             \
+    }                                                                                                                            \
+    WEIR_FUNCTION uint32_t name##_len(void) { return name##_stack.len; }                                                         \
+    WEIR_FUNCTION void name##_clear(void) { name##_stack.len = 0; }
+
 #endif

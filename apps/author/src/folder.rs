@@ -10,9 +10,12 @@ use weir_admission::{Manifest, sources};
 /// The folder of generated files, ignored by git.
 pub(crate) const GENERATED: &str = ".weir";
 
+/// The text of weir.h.
+pub(crate) const WEIR_H: &str = include_str!("../../../guest/sdk-c/weir.h");
+
 /// The headers of modules in C.
 const HEADERS: &[(&str, &str)] = &[
-    ("weir.h", include_str!("../../../guest/sdk-c/weir.h")),
+    ("weir.h", WEIR_H),
     ("weir_containers.h", include_str!("../../../guest/sdk-c/weir_containers.h")),
     ("weir_parse.h", include_str!("../../../guest/sdk-c/weir_parse.h")),
 ];
@@ -37,6 +40,7 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/containers/map.rs", include_str!("../../../guest/sdk-rust/src/containers/map.rs")),
     ("src/containers/mod.rs", include_str!("../../../guest/sdk-rust/src/containers/mod.rs")),
     ("src/containers/ring.rs", include_str!("../../../guest/sdk-rust/src/containers/ring.rs")),
+    ("src/containers/stack.rs", include_str!("../../../guest/sdk-rust/src/containers/stack.rs")),
     ("src/containers/top.rs", include_str!("../../../guest/sdk-rust/src/containers/top.rs")),
     ("src/containers/wheel.rs", include_str!("../../../guest/sdk-rust/src/containers/wheel.rs")),
     ("src/crypto.rs", include_str!("../../../guest/sdk-rust/src/crypto.rs")),
@@ -50,6 +54,7 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/ip.rs", include_str!("../../../guest/sdk-rust/src/ip.rs")),
     ("src/kept.rs", include_str!("../../../guest/sdk-rust/src/kept.rs")),
     ("src/log.rs", include_str!("../../../guest/sdk-rust/src/log.rs")),
+    ("src/log_format.rs", include_str!("../../../guest/sdk-rust/src/log_format.rs")),
     ("src/packet.rs", include_str!("../../../guest/sdk-rust/src/packet.rs")),
     ("src/parameter.rs", include_str!("../../../guest/sdk-rust/src/parameter.rs")),
     ("src/parse/cursor.rs", include_str!("../../../guest/sdk-rust/src/parse/cursor.rs")),

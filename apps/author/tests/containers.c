@@ -37,6 +37,7 @@ WEIR_HLL(distinct, uint64_t, 14)
 WEIR_LPM(networks, 4000)
 WEIR_LPM(without_nodes, 0)
 WEIR_RING(last, uint32_t, 3)
+WEIR_STACK(calls, uint32_t, 5)
 WEIR_WHEEL(wheel, uint32_t, WHEEL_TIMERS, WHEEL_SLOTS, STEP_NS)
 WEIR_WHEEL(timeouts, uint32_t, 3, 64, 100)
 
@@ -452,6 +453,25 @@ static void ring_equals_a_queue_that_drops_its_first_value(void)
     CHECK(last_len() == 0);
 }
 
+static void stack_gives_the_last_value_first(void)
+{
+    uint32_t expected[5], len = 0;
+    for (uint32_t i = 0; i < 100000; i++) {
+        if (random_below(2) == 0) {
+            CHECK(calls_push(i) == (len < 5));
+            if (len < 5)
+                expected[len++] = i;
+        } else {
+            uint32_t popped = UINT32_MAX;
+            CHECK(calls_pop(&popped) == (len > 0) && popped == (len > 0 ? expected[len - 1] : UINT32_MAX));
+            len -= len > 0;
+        }
+        CHECK(calls_len() == len);
+    }
+    calls_clear();
+    CHECK(calls_len() == 0);
+}
+
 static void bucket_counts_exactly(void)
 {
     enum { RATE = 100000, BURST = 1000 };
@@ -592,6 +612,7 @@ int main(void)
     lpm_without_nodes_has_the_shortest_prefixes_only();
     histogram_quantiles_are_within_a_thirty_second();
     ring_equals_a_queue_that_drops_its_first_value();
+    stack_gives_the_last_value_first();
     bucket_counts_exactly();
     bucket_has_limits_without_overflow();
     wheel_expires_each_timer_once_never_early_and_at_most_a_step_late();

@@ -222,7 +222,12 @@ fn rust_declarations() -> String {
     for known in &HOST_FUNCTIONS {
         text += &format!("    pub(crate) {};\n", rust_signature(known, ""));
     }
-    text += "}\n\n#[cfg(not(target_arch = \"wasm32\"))]\n#[rustfmt::skip]\nmod absent {\n";
+    text += "}\n\n#[cfg(weir_native)]\n#[rustfmt::skip]\nextern \"C\" {\n";
+    for known in &HOST_FUNCTIONS {
+        let signature = rust_signature(known, "");
+        text += &format!("    #[link_name = \"weir_host_{}\"] pub(crate) {signature};\n", known.name);
+    }
+    text += "}\n\n#[cfg(not(any(target_arch = \"wasm32\", weir_native)))]\n#[rustfmt::skip]\nmod absent {\n";
     for known in &HOST_FUNCTIONS {
         text += &format!("    pub(crate) unsafe {} {{ {} }}\n", rust_signature(known, "_"), absent(known));
     }

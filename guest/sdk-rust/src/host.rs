@@ -45,7 +45,7 @@ impl Error {
     }
 }
 
-// The declarations of the host functions; and stubs of a host without resources, so that modules can be checked, and code
+// The declarations of the host functions; those of `weir test`, in its native builds; and stubs of a host without resources, so that modules can be checked, and code
 // without host calls tested, on the author's own machine. host functions: begin
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "weir")]
@@ -75,7 +75,34 @@ extern "C" {
     pub(crate) fn aes_block(request: *const crate::crypto::CryptoRequest) -> i32;
 }
 
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(weir_native)]
+#[rustfmt::skip]
+extern "C" {
+    #[link_name = "weir_host_emit"] pub(crate) fn emit(stream: u32, row: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_patch"] pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_send"] pub(crate) fn send(output: u32, bytes: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_keep"] pub(crate) fn keep(descriptor: *const crate::Descriptor) -> i32;
+    #[link_name = "weir_host_release"] pub(crate) fn release(handle: i32) -> i32;
+    #[link_name = "weir_host_find_compile"] pub(crate) fn find_compile(list: *const u8, len: u32, flags: u32) -> i32;
+    #[link_name = "weir_host_find"] pub(crate) fn find(handle: i32, bytes: *const u8, len: u32) -> i64;
+    #[link_name = "weir_host_hash"] pub(crate) fn hash(bytes: *const u8, len: u32, seed: u64) -> u64;
+    #[link_name = "weir_host_digest"] pub(crate) fn digest(algorithm: u32, bytes: *const u8, len: u32, destination: *mut u8) -> i32;
+    #[link_name = "weir_host_log"] pub(crate) fn log(level: u32, text: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_param_int"] pub(crate) fn param_int(index: u32) -> i64;
+    #[link_name = "weir_host_param_float"] pub(crate) fn param_float(index: u32) -> f64;
+    #[link_name = "weir_host_param_bytes"] pub(crate) fn param_bytes(index: u32, destination: *mut u8, room: u32) -> i32;
+    #[link_name = "weir_host_reserve"] pub(crate) fn reserve(bytes: i64) -> i64;
+    #[link_name = "weir_host_call"] pub(crate) fn call(service: u32, bytes: *const u8, len: u32, deadline: u64) -> i64;
+    #[link_name = "weir_host_message"] pub(crate) fn message(destination: *mut u8, room: u32) -> i32;
+    #[link_name = "weir_host_reply"] pub(crate) fn reply(call: u64, bytes: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_publish"] pub(crate) fn publish(table: u32, bytes: *const u8, len: u32) -> i32;
+    #[link_name = "weir_host_hmac"] pub(crate) fn hmac(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    #[link_name = "weir_host_hkdf"] pub(crate) fn hkdf(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    #[link_name = "weir_host_aead_open"] pub(crate) fn aead_open(request: *const crate::crypto::CryptoRequest, len: u32) -> i32;
+    #[link_name = "weir_host_aes_block"] pub(crate) fn aes_block(request: *const crate::crypto::CryptoRequest) -> i32;
+}
+
+#[cfg(not(any(target_arch = "wasm32", weir_native)))]
 #[rustfmt::skip]
 mod absent {
     pub(crate) unsafe fn emit(_stream: u32, _row: *const u8, _len: u32) -> i32 { -5 }
@@ -103,5 +130,5 @@ mod absent {
 }
 // host functions: end
 
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(not(any(target_arch = "wasm32", weir_native)))]
 pub(crate) use absent::*;

@@ -41,6 +41,8 @@
 //! This crate states the same interface as the crate `weir-abi`; a test compares the two.
 
 #![no_std]
+// `weir_native` is set in the native builds of `weir test`.
+#![allow(unknown_lints, unexpected_cfgs)]
 
 #[cfg(test)]
 extern crate std;
@@ -60,6 +62,7 @@ mod host;
 mod ip;
 mod kept;
 mod log;
+mod log_format;
 mod packet;
 mod parameter;
 pub mod parse;
@@ -84,7 +87,7 @@ pub use heap::{alloc, reserve};
 pub use host::Error;
 pub use ip::{Ip, Prefix};
 pub use kept::Kept;
-pub use log::{log, Level, Line};
+pub use log::{log, Level, Line, LogValue};
 pub use packet::{Batch, Drops, Packet};
 pub use parameter::{List, PrefixList, TooLong};
 pub use record::{emit, Row, Str};
@@ -101,6 +104,7 @@ pub const ABI_VERSION: u32 = 2;
 #[doc(hidden)]
 pub mod generated {
     pub use crate::entry::{batch, packet, stream_event, State};
+    pub use crate::log_format::{log_check, log_is_hex, log_plain_text, log_text, log_text_len};
     pub use crate::parameter::{bytes, float, int, list, prefix, prefixes, words};
     pub use crate::record::emit_layout as emit;
     pub use crate::table::{published, table};

@@ -35,6 +35,23 @@ pub fn emit_layout<L>(stream: u32, row: &L) -> bool {
     unsafe { host::emit(stream, core::ptr::from_ref(row).cast(), core::mem::size_of::<L>() as u32) >= 0 }
 }
 
+/// Returns the address of bytes, as rows have it.
+#[cfg(not(weir_native))]
+#[inline(always)]
+fn address_of(bytes: &[u8]) -> u32 {
+    bytes.as_ptr() as usize as u32
+}
+
+/// Returns the address of a copy of bytes: those of a native build have addresses of 64 bits.
+#[cfg(weir_native)]
+fn address_of(bytes: &[u8]) -> u32 {
+    extern "C" {
+        fn weir_host_address(bytes: *const u8, len: u32) -> u32;
+    }
+    // SAFETY: the address and length are those of a slice, which the function only reads.
+    unsafe { weir_host_address(bytes.as_ptr(), bytes.len() as u32) }
+}
+
 /// A field of type `string` or `bytes`: weir copies its bytes while the record is emitted.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -49,6 +66,6 @@ impl<'a> Str<'a> {
     #[inline(always)]
     pub fn new<B: AsRef<[u8]> + ?Sized>(bytes: &'a B) -> Self {
         let bytes = bytes.as_ref();
-        Self { address: bytes.as_ptr() as usize as u32, len: bytes.len() as u32, borrowed: PhantomData }
+        Self { address: address_of(bytes), len: bytes.len() as u32, borrowed: PhantomData }
     }
 }

@@ -62,7 +62,7 @@ impl<const BYTES: u32> Table<BYTES> {
     /// Returns the address of the header; `None` outside of the sandbox.
     #[inline(always)]
     fn header(self) -> Option<*const Header> {
-        cfg!(target_arch = "wasm32").then_some(self.window as usize as *const Header)
+        cfg!(any(target_arch = "wasm32", weir_native)).then_some(self.window as usize as *const Header)
     }
 }
 

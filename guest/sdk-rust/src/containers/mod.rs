@@ -14,6 +14,7 @@
 //! | [`Lpm`] | the longest prefix of an address |
 //! | [`Histogram`] | quantiles |
 //! | [`Ring`] | the last values |
+//! | [`Stack`] | work that is left, in place of functions that call themselves |
 //! | [`TokenBucket`] | a rate: tokens in packet time |
 //! | [`TimerWheel`] | timers |
 //!
@@ -40,6 +41,7 @@ mod key;
 mod lpm;
 mod map;
 mod ring;
+mod stack;
 mod top;
 mod wheel;
 
@@ -52,6 +54,7 @@ pub use key::{hash_key, set_seed, Key, Text};
 pub use lpm::Lpm;
 pub use map::{Added, Map, MapEntry};
 pub use ring::Ring;
+pub use stack::Stack;
 pub use top::{Top, TopEntry};
 pub use wheel::{Timer, TimerWheel};
 
@@ -241,6 +244,25 @@ mod tests {
             assert!(quantile.abs_diff(values[rank]) <= values[rank] / 32);
         }
         assert_eq!((histogram.min(), histogram.max()), (values.first().copied(), values.last().copied()));
+    }
+
+    #[test]
+    fn a_stack_equals_a_vector() {
+        let mut random = Random(6);
+        let (mut stack, mut values) = (Stack::<u64, 5>::new(0), Vec::new());
+        for i in 0..20_000u64 {
+            if random.below(2) == 0 {
+                assert_eq!(stack.pop(), values.pop());
+            } else if values.len() < 5 {
+                assert!(stack.push(i));
+                values.push(i);
+            } else {
+                assert!(!stack.push(i));
+            }
+            assert_eq!((stack.len(), stack.is_empty()), (values.len(), values.is_empty()));
+        }
+        stack.clear();
+        assert_eq!(stack.pop(), None);
     }
 
     #[test]
