@@ -123,7 +123,9 @@ impl fmt::Display for UnboundedCause {
             Self::LimitUnknown => f.write_str(
                 "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or take the limit from a parameter whose largest value is set in the manifest, and read the parameter right at the loop",
             ),
-            Self::Endless => f.write_str("this loop has no way out: add one, or remove the loop"),
+            Self::Endless => f.write_str(
+                "this loop has no way out: add one, remove the loop, or count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust",
+            ),
             Self::Recursion(cycle) => {
                 let (name, through) = match cycle.as_slice() {
                     [] => ("a function", &[][..]),
@@ -133,7 +135,9 @@ impl fmt::Display for UnboundedCause {
                 for (i, function) in through.iter().enumerate() {
                     write!(f, "{}{function}", if i == 0 { " through " } else { ", " })?;
                 }
-                f.write_str(": write it as a loop with a counter")
+                f.write_str(
+                    ": write it as a loop over a stack with the arguments of its calls, WEIR_STACK in C or containers::Stack in Rust",
+                )
             }
             Self::Overflow => f.write_str(
                 "the loop's trip count times the cost of its body is more than can be counted: make the loop's limit smaller",

@@ -20,8 +20,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 }
 
 /* REWRITTEN
-    again:
-    if (parents[at] != at && steps < 256) {
+    WEIR_LABEL(256, again);
+    if (parents[at] != at) {
         at = parents[at] & 255;
         steps++;
         goto again;

@@ -23,15 +23,27 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 }
 
 /* REWRITTEN
+#include "weir_containers.h"
+
+enum call { VALUE, LIST };
+WEIR_STACK(value_calls, enum call, 64)
+
 static const uint8_t *value(const uint8_t *at, const uint8_t *end)
 {
-    uint32_t depth = 0;
-    for (uint32_t len = (uint32_t)(end - at), i = 0; i < len; i++) {
-        depth += at[i] == '[';
-        depth -= at[i] == ']';
-        if (depth == 0)
-            return at + i + 1;
+    enum call call;
+    value_calls_clear();
+    value_calls_push(VALUE);
+    WEIR_WHILE(1024, value_calls_pop(&call)) {
+        const bool opens = call == VALUE && *at == '[';
+        if (call == LIST && at < end && *at != ']') {
+            value_calls_push(LIST);
+            value_calls_push(VALUE);
+            continue;
+        }
+        at++;
+        if (opens)
+            value_calls_push(LIST);
     }
-    return end;
+    return at;
 }
 */

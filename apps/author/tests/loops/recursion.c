@@ -21,17 +21,22 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 }
 
 /* REWRITTEN
+#include "weir_containers.h"
+
+WEIR_STACK(count_calls, const struct node *, 64)
+
 static uint32_t count(const struct node *n, uint32_t port)
 {
-    const struct node *left_to_do[32];
-    uint32_t depth = 0, found = 0;
-    WEIR_WHILE(1024, n != NULL || depth > 0) {
-        if (n == NULL)
-            n = left_to_do[--depth];
-        found += n->port == port;
-        if (n->right != NULL && depth < 32)
-            left_to_do[depth++] = n->right;
-        n = n->left;
+    uint32_t found = 0;
+    const struct node *call;
+    count_calls_clear();
+    count_calls_push(n);
+    WEIR_WHILE(1024, count_calls_pop(&call)) {
+        if (call == NULL)
+            continue;
+        found += call->port == port;
+        count_calls_push(call->right);
+        count_calls_push(call->left);
     }
     return found;
 }

@@ -1,4 +1,4 @@
-;; weir_packet: unbounded: calls itself: write it as a loop with a counter
+;; weir_packet: unbounded: calls itself: write it as a loop over a stack with the arguments of its calls, WEIR_STACK in C or containers::Stack in Rust
 (type $f (func (param i32) (result i32)))
 (table 1 funcref)
 (func $packet (export "weir_packet") (type $f)

@@ -1,7 +1,7 @@
 //! The bounds of a module's entry points as a table, and the paths that contribute most.
 
 use super::CheckResults;
-use super::loop_source::{LoopStatement, statement_of};
+use super::loop_source::{LoopStatement, statement_at, statement_of};
 use super::paint::{Paint, TextStyle, plain_line, wrapped};
 use super::source::Sources;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ pub const PACKET_BYTES: u64 = 1500;
 const HOTTEST_RATIO_MIN: f64 = 0.01;
 
 /// The most columns of a loop statement in a message.
-const BOUNDED_COLUMNS_MAX: usize = 120;
+const BOUNDED_COLUMNS_MAX: usize = 240;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,7 @@ pub fn print(
             print_hottest(out, entry, paint)?;
         }
     }
+    print_excess(out, results, sources, paint)?;
     print_unbounded(out, results, sources, paint)
 }
 
@@ -270,18 +271,64 @@ fn print_unbounded(
         }
         writeln!(out, "  {}", paint.paint(TextStyle::Strong, &place.to_string()))?;
         writeln!(out, "{}", wrapped("      ", 6, &reason.cause.to_string()))?;
-        if let Some(LoopStatement { bounded, .. }) = statement {
-            writeln!(
-                out,
-                "      Write: {}",
-                paint.paint(TextStyle::Strong, &plain_line(&bounded, BOUNDED_COLUMNS_MAX))
-            )?;
-            let most = "MAX is the most iterations that you expect; one more loses the packet.";
-            writeln!(out, "{}", wrapped("      ", 6, most))?;
+        if let Some(statement) = statement {
+            print_statement(out, &statement, &place, paint)?;
         }
         seen.push(place);
     }
     Ok(())
+}
+
+/// Prints the loop that costs most of each entry point whose bound of fuel is over its limit, with the statement in a form that has a
+/// smaller bound.
+fn print_excess(
+    out: &mut impl Write,
+    results: &CheckResults<'_>,
+    sources: &Sources,
+    paint: Paint,
+) -> io::Result<()> {
+    let mut has_heading = false;
+    for comparison in results.comparisons.iter().filter(|comparison| {
+        let is_over = !matches!(comparison.status(), LimitStatus::Within | LimitStatus::Unbounded);
+        comparison.resource == LimitedResource::Fuel && is_over
+    }) {
+        let found = comparison.entry.and_then(|entry| results.analysis.entry(entry));
+        let loops = found.iter().flat_map(|found| &found.hottest).filter_map(|step| match &step.kind {
+            StepKind::Loop(trips) => Some((trips.at(PACKET_BYTES), *trips, step)),
+            _ => None,
+        });
+        let Some((_, trips, step)) = loops.max_by_key(|(at_packet, ..)| *at_packet) else { continue };
+        let Some(statement) = statement_at(&step.place, sources) else { continue };
+        let mut place = step.place.clone();
+        if let Some(line) = &mut place.line {
+            line.line = statement.line;
+        }
+        if !std::mem::replace(&mut has_heading, true) {
+            writeln!(out, "\n{}", paint.paint(TextStyle::Warm, "Over the limit:"))?;
+        }
+        writeln!(out, "  {}", paint.paint(TextStyle::Strong, &place.to_string()))?;
+        let why = format!(
+            "the loop can run {trips} times, as far as the code shows: cut its limit before the loop, or count the loop"
+        );
+        writeln!(out, "{}", wrapped("      ", 6, &why))?;
+        print_statement(out, &statement, &place, paint)?;
+    }
+    Ok(())
+}
+
+/// Prints a statement in a form that has a bound.
+fn print_statement(
+    out: &mut impl Write,
+    statement: &LoopStatement,
+    place: &CodeLocation,
+    paint: Paint,
+) -> io::Result<()> {
+    let bounded = plain_line(&statement.bounded, BOUNDED_COLUMNS_MAX);
+    writeln!(out, "      Write: {}", paint.paint(TextStyle::Strong, &bounded))?;
+    let is_rust = place.line.as_ref().is_some_and(|line| line.file.ends_with(".rs"));
+    let import = if is_rust { " The file needs use weir_guest::BoundedIterator." } else { "" };
+    let most = format!("MAX is the most iterations that you expect; one more loses the packet.{import}");
+    writeln!(out, "{}", wrapped("      ", 6, &most))
 }
 
 /// Prints columns as wide as their widest cell: the first two aligned left, amounts right.
