@@ -12,7 +12,10 @@
  *
  * Memory has the same addresses as in the sandbox, counted from weir_native_base. Bytes that the module may not read in the
  * present call are poisoned: all around a packet but the up to seven bytes before it, and packets of earlier calls that it has not
- * kept. */
+ * kept.
+ *
+ * With WEIR_NATIVE_RUST the module is a library in Rust, without sanitizers: nothing is poisoned. */
+#define _GNU_SOURCE
 #include "weir.h"
 #include "host_calls.h" /* ENTRY_... and the functions weir_host_*, made from weir's tables */
 
@@ -34,6 +37,8 @@
 #define STRINGS_AT (1u << 20)
 #define STRINGS_BYTES (256u << 20)
 #define PAGE 4096ull
+/* The first address that the system lets programs use. */
+#define LOW 65536ull
 /* Poisoned bytes behind each packet. */
 #define GAP 256u
 
@@ -435,10 +440,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: player SCRIPT OUTPUT\n");
         return EXIT_PLAYER;
     }
+#ifdef WEIR_NATIVE_RUST
+    /* A module in Rust takes the addresses of packets as they are, so they are those of the sandbox. The program is elsewhere. */
+    void *space = mmap((void *)LOW, SPACE_BYTES - LOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (space != (void *)LOW)
+        fail("the addresses below 4 GiB cannot be reserved");
+    weir_native_base = NULL;
+#else
     void *space = mmap(NULL, SPACE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         fail("4 GiB of addresses cannot be reserved");
     weir_native_base = space;
+#endif
     open_range(STRINGS_AT, STRINGS_BYTES);
     ASAN_UNPOISON_MEMORY_REGION(weir_native_base + STRINGS_AT, STRINGS_BYTES);
     for (;;) {

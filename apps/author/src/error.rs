@@ -24,7 +24,7 @@ pub enum BuildError {
     },
     /// The folder has no sources.
     #[error(
-        "{}: there is nothing to compile: put a .c file beside weir.toml, or for Rust a Cargo.toml and src/lib.rs",
+        "{}: there is nothing to compile: put a .c file beside weir.toml, or for Rust a Cargo.toml and src/lib.rs; `weir pack` makes a module of the .wasm file of another compiler",
         .0.escaped()
     )]
     NoSource(PathBuf),
@@ -60,7 +60,7 @@ pub enum BuildError {
     NoLinker,
     /// No Rust compiler for WebAssembly was found.
     #[error(
-        "no Rust compiler for WebAssembly: {tried}. With rustup: `rustup target add wasm32-unknown-unknown`. On Debian or Ubuntu: `apt-get install rustc-web libstd-rust-web-dev rust-web-src lld-19` (or `rustc libstd-rust-dev-wasm32 lld`). Another compiler can be named in WEIR_RUSTC"
+        "no Rust compiler for WebAssembly: {tried}. With rustup: `rustup target add wasm32-unknown-unknown`. On Debian or Ubuntu: `apt-get install rustc-web cargo-web libstd-rust-web-dev rust-web-src lld-19` (or `rustc cargo libstd-rust-dev-wasm32 lld`). Another compiler can be named in WEIR_RUSTC"
     )]
     NoRust {
         /// The compilers tried, and why they are unsuitable.
@@ -109,6 +109,20 @@ pub enum BuildError {
         .0.escaped()
     )]
     NoCdylib(PathBuf),
+    /// The folder has neither a source nor a packed module.
+    #[error(
+        "{}: there is no source in C or Rust, and no {}: `weir pack FILE.wasm {}` makes it of the .wasm file of another compiler",
+        .dir.escaped(), .path.escaped(), .dir.join("weir.toml").escaped()
+    )]
+    NoPackedModule {
+        /// The module's folder.
+        dir: PathBuf,
+        /// The path of the packed module.
+        path: PathBuf,
+    },
+    /// A packed module has another manifest than the folder.
+    #[error("{}: weir.toml has changed since the module was packed: run `weir pack` again", .0.escaped())]
+    OldManifest(PathBuf),
     /// The module was compiled, but `weir run` would refuse it.
     #[error("{}: compiled, but not a module: {error}", .dir.escaped())]
     Refused {

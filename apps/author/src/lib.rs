@@ -31,6 +31,6 @@ pub use build::{BuildOptions, BuiltModule, OptLevel, build, c_header, generate_i
 pub use error::BuildError;
 pub use folder::ModuleLanguage;
 pub use new::{CreatedModule, NewError, new};
-pub use pack::pack_file;
+pub use pack::{module_file, pack_file, packed};
 pub use schema::manifest_schema;
 pub use tools::Tools;

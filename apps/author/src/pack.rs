@@ -3,7 +3,7 @@
 
 use crate::BuildError;
 use crate::build::{BuiltModule, mismatch_warnings};
-use crate::folder::{read_manifest, read_regular, write_atomic};
+use crate::folder::{ModuleFolder, read_manifest, read_regular, write_atomic};
 use crate::line_table;
 use std::path::{Path, PathBuf};
 use wasm_encoder::RawSection;
@@ -39,6 +39,51 @@ pub fn pack_file(wasm: &Path, manifest: &Path, output: Option<&Path>) -> Result<
     let messages = mismatch_warnings(&manifest, &facts);
     let toolchain = producers(&linked);
     Ok(BuiltModule { path, manifest, size: Bytes(module.len() as u64), messages, toolchain })
+}
+
+/// Returns the packed module of a folder that has no source which weir builds; `None` for a folder with one.
+///
+/// # Errors
+/// See [`BuildError`]. The folder has no packed module, or its manifest has changed since the module was packed.
+pub fn packed(dir: &Path) -> Result<Option<BuiltModule>, BuildError> {
+    match ModuleFolder::open(dir) {
+        Ok(_) => return Ok(None),
+        Err(BuildError::NoSource(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let (described, manifest_bytes) = read_manifest(&dir.join("weir.toml"))?;
+    let path = dir.join(described.name.as_str()).with_added_extension("wasm");
+    if !path.is_file() {
+        return Err(BuildError::NoPackedModule { dir: dir.to_owned(), path });
+    }
+    let built = module_file(&path)?;
+    let module = read_regular(&path).map_err(BuildError::file(&path))?;
+    if manifest_section(&module) != Some(manifest_bytes.as_slice()) {
+        return Err(BuildError::OldManifest(path));
+    }
+    Ok(Some(built))
+}
+
+/// Reads a module that exists already.
+///
+/// # Errors
+/// See [`BuildError`]. The file is no module.
+pub fn module_file(path: &Path) -> Result<BuiltModule, BuildError> {
+    let module = read_regular(path).map_err(BuildError::file(path))?;
+    let not_packed = |error| BuildError::NotPacked { wasm: path.to_owned(), error: Box::new(error) };
+    let (manifest, facts) = manifest_of(&module).map_err(not_packed)?;
+    let messages = mismatch_warnings(&manifest, &facts);
+    let size = Bytes(module.len() as u64);
+    Ok(BuiltModule { path: path.to_owned(), manifest, size, messages, toolchain: producers(&module) })
+}
+
+/// Returns the bytes of a module's manifest.
+fn manifest_section(module: &[u8]) -> Option<&[u8]> {
+    Parser::new(0).parse_all(module).find_map(|payload| match payload {
+        Ok(Payload::CustomSection(section)) if section.name() == MANIFEST_SECTION => Some(section.data()),
+        _ => None,
+    })
 }
 
 /// Returns the compilers that a module's section `producers` names, separated by commas; nothing without the section.

@@ -2,7 +2,7 @@
 
 use crate::BuildError;
 use crate::build::{BuildOptions, LinkedModule};
-use crate::folder::ModuleFolder;
+use crate::folder::{GENERATED, ModuleFolder};
 use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,19 @@ pub(crate) const LIBRARY: &str = "rust";
 /// The minor version of the first Rust 1 release with `-Cdwarf-version`.
 const DWARF_VERSION_MINOR: u32 = 88;
 
+/// Variables that would change a build.
+const VARIABLES: [&str; 5] =
+    ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR", "RUSTC_WRAPPER"];
+
 /// A Rust compiler with a WebAssembly target.
 struct Toolchain {
     rustc: PathBuf,
     cargo: PathBuf,
     version: String,
+    /// The target of this machine.
+    host: String,
+    /// The major version of the compiler's LLVM.
+    llvm: Option<u32>,
     target: &'static str,
     /// True if the core library for the target must be compiled from source.
     from_source: bool,
@@ -66,9 +74,7 @@ pub(crate) fn compile(
         // This variable overrides the profile in the package's Cargo.toml.
         cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level.name());
     }
-    for variable in
-        ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR", "RUSTC_WRAPPER"]
-    {
+    for variable in VARIABLES {
         cargo.env_remove(variable);
     }
     if toolchain.from_source {
@@ -84,14 +90,78 @@ pub(crate) fn compile(
             output: messages,
         });
     }
-    let path =
-        artifact(&output.stdout, cargo_toml).ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
+    let path = artifact(&output.stdout, cargo_toml, "wasm")
+        .ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
     let bytes = std::fs::read(&path).map_err(BuildError::file(&path))?;
     Ok(LinkedModule { bytes, messages: warnings(&messages), toolchain: toolchain.describe()? })
 }
 
-/// Finds the .wasm file of this package in cargo's messages.
-fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
+/// A library of a module for this machine.
+pub(crate) struct NativeLibrary {
+    pub(crate) path: PathBuf,
+    /// The compiler's version.
+    pub(crate) version: String,
+    /// llvm-profdata and llvm-cov of the compiler's LLVM, if the library counts its lines; else the reason.
+    pub(crate) coverage: Result<[PathBuf; 2], String>,
+    /// The compiler's warnings.
+    pub(crate) messages: String,
+}
+
+/// Compiles a module for this machine, with the checks that a stable compiler has: overflow, debug assertions, and coverage. Returns
+/// the reason if the compiler has no library for this machine.
+pub(crate) fn compile_native(
+    dir: &Path,
+    cargo_toml: &Path,
+    options: &BuildOptions,
+) -> Result<Result<NativeLibrary, String>, BuildError> {
+    let toolchain = Toolchain::find(&options.tools, dir)?;
+    if !has_core(&toolchain.sysroot, &toolchain.host) {
+        return Ok(Err(format!("{} has no library for {}", toolchain.rustc.escaped(), toolchain.host)));
+    }
+    let coverage = toolchain.llvm_programs(&options.tools);
+    let mut flags = vec!["--cfg=weir_native"];
+    if coverage.is_ok() {
+        flags.push("-Cinstrument-coverage");
+    }
+    let target_dir = options.target_dir.clone().unwrap_or_else(|| dir.join(GENERATED).join("target"));
+    let mut cargo = Command::new(&toolchain.cargo);
+    cargo
+        .args(["rustc", "--release", "--lib", "--crate-type", "staticlib", "--target", &toolchain.host])
+        .arg("--manifest-path")
+        .arg(cargo_toml.canonicalize().map_err(BuildError::file(cargo_toml))?)
+        .arg("--target-dir")
+        .arg(target_dir.join("native"))
+        .arg("--message-format=json-render-diagnostics")
+        // Reports name the files as the author does.
+        .current_dir(dir)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .env("RUSTC", &toolchain.rustc);
+    for (key, value) in [
+        ("DEBUG", "line-tables-only"),
+        ("STRIP", "none"),
+        ("OPT_LEVEL", "1"),
+        ("LTO", "off"),
+        ("PANIC", "abort"),
+        ("OVERFLOW_CHECKS", "true"),
+        ("DEBUG_ASSERTIONS", "true"),
+    ] {
+        cargo.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
+    }
+    for variable in VARIABLES {
+        cargo.env_remove(variable);
+    }
+    let output = run(&mut cargo)?;
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        return Err(BuildError::Compiler { tool: "cargo".to_owned(), dir: dir.to_owned(), output: messages });
+    }
+    let path = artifact(&output.stdout, cargo_toml, "a")
+        .ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
+    Ok(Ok(NativeLibrary { path, version: toolchain.version, coverage, messages: warnings(&messages) }))
+}
+
+/// Finds the file of this package with an extension in cargo's messages.
+fn artifact(stdout: &[u8], cargo_toml: &Path, extension: &str) -> Option<PathBuf> {
     let own_manifest = cargo_toml.canonicalize().ok()?;
     String::from_utf8_lossy(stdout)
         .lines()
@@ -103,7 +173,7 @@ fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
         })
         .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
         .filter_map(|path| path.as_str().map(PathBuf::from))
-        .find(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+        .find(|path| path.extension().is_some_and(|found| found == extension))
 }
 
 /// Removes cargo's progress lines from its messages.
@@ -159,6 +229,10 @@ impl Toolchain {
             let linker = if has_linker { None } else { Some(tools.wasm_ld(None)?) };
             let toolchain = Self {
                 version: verbose_version.lines().next().unwrap_or_default().to_owned(),
+                host: host.to_owned(),
+                llvm: verbose_version
+                    .lines()
+                    .find_map(|line| line.strip_prefix("LLVM version: ")?.split('.').next()?.parse().ok()),
                 target: installed.unwrap_or(TARGETS[0]),
                 from_source: installed.is_none(),
                 rustc,
@@ -178,6 +252,24 @@ impl Toolchain {
             });
         }
         with_source.ok_or(BuildError::NoRust { tried: tried.join(", ") })
+    }
+
+    /// Finds llvm-profdata and llvm-cov of the version of the compiler's LLVM: others cannot read its profiles. Returns what to
+    /// install if they are missing.
+    fn llvm_programs(&self, tools: &Tools) -> Result<[PathBuf; 2], String> {
+        let component = self.sysroot.join("lib/rustlib").join(&self.host).join("bin");
+        let llvm = self.llvm.unwrap_or(0);
+        let find = |name: &str| {
+            Some(component.join(name))
+                .filter(|path| path.is_file())
+                .or_else(|| tools.find(format!("{name}-{llvm}").as_ref()))
+        };
+        match ["llvm-profdata", "llvm-cov"].map(find) {
+            [Some(profdata), Some(cov)] => Ok([profdata, cov]),
+            _ => Err(format!(
+                "llvm-profdata and llvm-cov of LLVM {llvm} are missing; run `rustup component add llvm-tools`, or install llvm-{llvm}"
+            )),
+        }
     }
 
     /// Returns the value of CARGO_ENCODED_RUSTFLAGS: flags separated by 0x1f, so that paths may contain spaces.

@@ -312,3 +312,76 @@ fn each_lost_packet_loses_its_rows_and_a_link_is_not_written_through() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
     assert!(expected.symlink_metadata().unwrap().is_file());
 }
+
+#[test]
+fn a_packed_module_is_tested_in_the_sandbox_alone() {
+    let home = tempfile::tempdir().unwrap();
+    // The tests name the sample by its place in the repository.
+    std::os::unix::fs::symlink(root().join("lab"), home.path().join("lab")).unwrap();
+    let (from, dir) = (root().join("guest/languages/zig"), home.path().join("guest/languages/zig"));
+    fs::create_dir_all(&dir).unwrap();
+    for file in ["weir.toml", "dns-sizes.wasm", "dns-sizes.zig"] {
+        fs::copy(from.join(file), dir.join(file)).unwrap();
+    }
+    std::os::unix::fs::symlink(from.join("tests"), dir.join("tests")).unwrap();
+    let module = dir.join("dns-sizes.wasm");
+    for named in [&dir, &module] {
+        let printed = run(["test", named.to_str().unwrap()]).succeeds().text().to_owned();
+        let head = "in the sandbox alone: a native run needs a source in C or Rust";
+        assert!(printed.contains(head) && printed.lines().any(|line| line.ends_with(" ok")), "{printed}");
+    }
+    let path = dir.to_str().unwrap();
+    let manifest = fs::read_to_string(dir.join("weir.toml")).unwrap();
+    fs::write(dir.join("weir.toml"), format!("# changed\n{manifest}")).unwrap();
+    run(["test", path]).fails(1, &["weir.toml has changed since the module was packed", "weir pack"]);
+    fs::remove_file(&module).unwrap();
+    run(["test", path]).fails(1, &["no source in C or Rust", "weir pack FILE.wasm"]);
+    fs::write(&module, "text").unwrap();
+    run(["test", module.to_str().unwrap()]).fails(1, &["dns-sizes.wasm"]);
+}
+
+#[test]
+fn a_module_in_rust_runs_natively_with_checks_of_overflow() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("first");
+    let path = dir.to_str().unwrap();
+    run(["new", path, "--lang", "rust"]).succeeds();
+    let tested = run(["test", path]);
+    if tested.stderr.contains("no Rust compiler for WebAssembly") {
+        println!("SKIPPED: there is no Rust compiler for WebAssembly");
+        return;
+    }
+    let printed = tested.succeeds().text().to_owned();
+    if printed.contains("in the sandbox alone") {
+        println!("SKIPPED: {printed}");
+        return;
+    }
+    let head = "in the sandbox, and natively with checks of overflow, without sanitizers, which Rust has in nightly compilers only";
+    assert!(printed.contains(head), "{printed}");
+    assert!(printed.contains("sample       40 packets        3 lines  ok"), "{printed}");
+    // Programs of another LLVM than the compiler's cannot read its coverage.
+    let is_covered = printed.contains("coverage  src/lib.rs: ") && printed.contains(" lines (");
+    assert!(is_covered || printed.contains("no coverage: llvm-profdata and llvm-cov of LLVM"), "{printed}");
+
+    // In the sandbox a number wraps around silently.
+    let source = fs::read_to_string(dir.join("src/lib.rs")).unwrap();
+    let changed = source.replace("count.packets += 1;", "count.packets += 1;\n            let low = packet.wire_len as u8 | 128;\n            count.bytes += u64::from(low + low);");
+    assert_ne!(changed, source);
+    fs::write(dir.join("src/lib.rs"), &changed).unwrap();
+    run(["test", path, "--no-native", "--update"]).succeeds();
+    run(["test", path, "--no-native"]).succeeds();
+    let failed = run(["test", path]);
+    let printed = failed.fails(1, &["1 of 1 tests failed"]).text().to_owned();
+    let line = 1 + changed.lines().position(|line| line.contains("low + low")).unwrap();
+    assert!(printed.contains("Natively:") && printed.contains(&format!("src/lib.rs:{line}:")), "{printed}");
+    assert!(printed.contains("attempt to add with overflow"), "{printed}");
+
+    // Strings, packets and headers are at the same addresses.
+    let changed = source
+        .replace("count.packets += 1;", "count.packets += 1;\n            weir_guest::log!(weir_guest::Level::Info, \"{} {} {}\", packet.src().unwrap(), packet.number, packet.payload());");
+    fs::write(dir.join("src/lib.rs"), changed).unwrap();
+    run(["test", path, "--no-native", "--update"]).succeeds();
+    let expected = fs::read_to_string(dir.join("tests/sample/expected.jsonl")).unwrap();
+    assert!(expected.matches("\"log\":\"info\"").count() > 10, "{expected}");
+    run(["test", path]).succeeds();
+}

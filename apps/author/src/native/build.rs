@@ -1,15 +1,17 @@
-//! Builds modules natively with sanitizers and coverage, and runs scripts in them.
+//! Builds modules natively, those in C with sanitizers, and runs scripts in them.
 
 use super::coverage::Coverage;
 use super::script::NativeScript;
 use super::stubs::host_calls;
 use crate::BuildError;
-use crate::folder::{ModuleFolder, ModuleSource, write_atomic};
-use crate::tools::{Tools, run};
+use crate::build::BuildOptions;
+use crate::folder::{GENERATED, ModuleFolder, ModuleSource, write_atomic};
+use crate::tools::run;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use weir_abi::entry::ENTRY_POINTS;
 
 /// The file that takes the place of weir.
 const PLAYER: &str = include_str!("../../native/player.c");
@@ -27,6 +29,19 @@ const COMPILE: &[&str] = &[
 ];
 /// Further options for the module's source.
 const COVERAGE: &[&str] = &["-fprofile-instr-generate", "-fcoverage-mapping"];
+/// Options for the player of a module in Rust. Its space begins at address 0.
+const PLAYER_OF_RUST: &[&str] = &[
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-fPIE",
+    "-pie",
+    "-DWEIR_NATIVE",
+    "-DWEIR_NATIVE_RUST",
+    "-fno-delete-null-pointer-checks",
+    "-I",
+    ".",
+];
 /// The exit statuses of the player.
 const EXIT_PLAYER: i32 = 90;
 const EXIT_OTHER_WAY: i32 = 91;
@@ -39,9 +54,11 @@ pub struct NativeBuild {
     /// The module's folder.
     dir: PathBuf,
     program: PathBuf,
-    /// The compiler, which knows the place of other programs of LLVM.
-    clang: PathBuf,
-    /// The compiler's first line of `--version`.
+    /// The programs of LLVM that read coverage, as old as the compiler: llvm-profdata and llvm-cov; or the reason why there are none.
+    coverage: Result<[PathBuf; 2], String>,
+    /// The program that finds the lines of a sanitizer's report.
+    symbolizer: Option<PathBuf>,
+    /// The checks in the build, and the compiler.
     pub toolchain: String,
     /// The compiler's warnings.
     pub messages: String,
@@ -70,25 +87,83 @@ pub struct Played {
 }
 
 impl NativeBuild {
-    /// Builds the module in the folder `dir`. Returns `None` for a module in Rust, which has no native build.
+    /// Builds the module in the folder `dir`. Returns the reason if a module in Rust cannot have a native build here.
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn new(dir: &Path, tools: &Tools, color: bool) -> Result<Option<Self>, BuildError> {
+    pub fn new(dir: &Path, options: &BuildOptions) -> Result<Result<Self, String>, BuildError> {
         let folder = ModuleFolder::open(dir)?;
         folder.generate()?;
-        let ModuleSource::C(sources) = &folder.source else { return Ok(None) };
-        let clang = tools.clang()?;
         // The compiler runs in the module's folder, where relative paths would name other files.
         let dir = folder.dir.canonicalize().map_err(BuildError::file(&folder.dir))?;
-        let generated = dir.join(crate::folder::GENERATED);
+        let generated = dir.join(GENERATED);
         let scratch = tempfile::Builder::new()
             .prefix("native-")
             .tempdir_in(&generated)
             .map_err(BuildError::file(&generated))?;
+        let file = |name: &str| scratch.path().join(name);
+        write_atomic(&file("player.c"), PLAYER.as_bytes())?;
+        write_atomic(&file("host_calls.h"), host_calls().as_bytes())?;
+        match &folder.source {
+            ModuleSource::C(sources) => Self::of_c(dir, scratch, sources, options).map(Ok),
+            ModuleSource::Rust(cargo_toml) => Self::of_rust(dir, scratch, cargo_toml, options),
+        }
+    }
+
+    /// Builds a module in Rust: a library with the checks that a stable compiler has, linked with the player.
+    fn of_rust(
+        dir: PathBuf,
+        scratch: tempfile::TempDir,
+        cargo_toml: &Path,
+        options: &BuildOptions,
+    ) -> Result<Result<Self, String>, BuildError> {
+        let Ok(clang) = options.tools.clang() else {
+            return Ok(Err("a native run needs clang, for the program around the module".to_owned()));
+        };
+        let library = match crate::rust::compile_native(&dir, cargo_toml, options)? {
+            Ok(library) => library,
+            Err(why) => return Ok(Err(why)),
+        };
+        write_atomic(&scratch.path().join("weir.h"), crate::folder::WEIR_H.as_bytes())?;
+        let program = scratch.path().join("player");
+        let mut link = Command::new(&clang.program);
+        link.current_dir(scratch.path()).args(PLAYER_OF_RUST).arg("player.c").arg(&library.path);
+        // Otherwise the linker would leave out the functions that the player can do without.
+        let archive = std::fs::read(&library.path).map_err(BuildError::file(&library.path))?;
+        let names = ENTRY_POINTS.iter().map(|known| known.entry.name());
+        let defined = names.filter(|name| has_symbol(&archive, name));
+        link.args(defined.map(|name| format!("-Wl,--undefined={name}")));
+        let output = run(link.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"]).arg(&program))?;
+        if !output.status.success() {
+            let output = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(BuildError::Compiler { tool: "clang".to_owned(), dir, output });
+        }
+        let toolchain = format!(
+            "with checks of overflow, without sanitizers, which Rust has in nightly compilers only ({})",
+            library.version
+        );
+        let coverage = library.coverage;
+        Ok(Ok(Self {
+            scratch,
+            dir,
+            program,
+            coverage,
+            symbolizer: None,
+            toolchain,
+            messages: library.messages,
+        }))
+    }
+
+    /// Builds a module in C with sanitizers.
+    fn of_c(
+        dir: PathBuf,
+        scratch: tempfile::TempDir,
+        sources: &[PathBuf],
+        options: &BuildOptions,
+    ) -> Result<Self, BuildError> {
+        let (tools, color) = (&options.tools, options.color);
+        let clang = tools.clang()?;
         let player = scratch.path().join("player.c");
-        write_atomic(&player, PLAYER.as_bytes())?;
-        write_atomic(&scratch.path().join("host_calls.h"), host_calls().as_bytes())?;
         let mut messages = String::new();
         let mut link = Command::new(&clang.program);
         link.args(COMPILE).args(COVERAGE);
@@ -96,7 +171,7 @@ impl NativeBuild {
             let is_player = source == player;
             let object = scratch.path().join(format!("{number}.o"));
             let mut compile = Command::new(&clang.program);
-            compile.current_dir(&dir).args(COMPILE).arg("-I").arg(crate::folder::GENERATED);
+            compile.current_dir(&dir).args(COMPILE).arg("-I").arg(GENERATED);
             if !is_player {
                 compile.args(COVERAGE).arg("-fdebug-compilation-dir=.");
             }
@@ -122,7 +197,14 @@ impl NativeBuild {
             }
             return Err(super::super::c::link_error(&dir, messages + &text));
         }
-        Ok(Some(Self { scratch, dir, program, clang: clang.program, toolchain: clang.version, messages }))
+        let llvm = |name| llvm_program(&clang.program, name);
+        let coverage = match ["llvm-profdata", "llvm-cov"].map(llvm) {
+            [Some(profdata), Some(cov)] => Ok([profdata, cov]),
+            _ => Err("llvm-profdata and llvm-cov are missing; install llvm-19, or llvm".to_owned()),
+        };
+        let symbolizer = llvm("llvm-symbolizer");
+        let toolchain = format!("with sanitizers ({})", clang.version);
+        Ok(Self { scratch, dir, program, coverage, symbolizer, toolchain, messages })
     }
 
     /// Replays a script. The program has all rights of the user who runs weir: it is the module's source, without a sandbox.
@@ -146,8 +228,8 @@ impl NativeBuild {
             // Memory of weir_alloc lives until the end.
             .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:handle_sigill=1:color=never")
             .env("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1:color=never");
-        if let Some(symbolizer) = self.llvm_program("llvm-symbolizer") {
-            command.env("ASAN_SYMBOLIZER_PATH", &symbolizer).env("UBSAN_SYMBOLIZER_PATH", symbolizer);
+        if let Some(symbolizer) = &self.symbolizer {
+            command.env("ASAN_SYMBOLIZER_PATH", symbolizer).env("UBSAN_SYMBOLIZER_PATH", symbolizer);
         }
         let failed = |source| BuildError::Run { program: self.program.clone(), source };
         let mut child = command.spawn().map_err(failed)?;
@@ -179,19 +261,26 @@ impl NativeBuild {
     /// # Errors
     /// A program of LLVM fails.
     pub fn coverage(&self) -> Result<Result<Coverage, String>, BuildError> {
-        let tools = ["llvm-profdata", "llvm-cov"].map(|name| self.llvm_program(name));
-        let [Some(profdata), Some(cov)] = tools else {
-            return Ok(Err("llvm-profdata and llvm-cov are missing; install llvm-19, or llvm".to_owned()));
-        };
-        Coverage::read([&profdata, &cov], &self.program, self.scratch.path(), &self.dir).map(Ok)
+        match &self.coverage {
+            Ok([profdata, cov]) => {
+                Coverage::read([profdata, cov], &self.program, self.scratch.path(), &self.dir).map(Ok)
+            }
+            Err(why) => Ok(Err(why.clone())),
+        }
     }
+}
 
-    /// Finds a program of the compiler's own installation of LLVM.
-    fn llvm_program(&self, name: &str) -> Option<PathBuf> {
-        let output = Command::new(&self.clang).arg(format!("-print-prog-name={name}")).output().ok()?;
-        let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        path.is_file().then_some(path)
-    }
+/// Returns true if a table of symbols in an archive has a name: names there are between zeros.
+fn has_symbol(archive: &[u8], name: &str) -> bool {
+    let bounded = [b"\0", name.as_bytes(), b"\0"].concat();
+    archive.windows(bounded.len()).any(|window| window == bounded)
+}
+
+/// Finds a program of a compiler's own installation of LLVM.
+fn llvm_program(clang: &Path, name: &str) -> Option<PathBuf> {
+    let output = Command::new(clang).arg(format!("-print-prog-name={name}")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    path.is_file().then_some(path)
 }
 
 /// Returns the end of a replay with this exit status and this text on standard error.
@@ -220,7 +309,9 @@ fn shortened(report: &str) -> String {
             break;
         }
         // Frames of the player and of the C library lead to no line of the author.
-        let is_foreign = ["player.c:", "/libc", " in _start"].iter().any(|part| text.contains(part));
+        let is_foreign = ["player.c:", "/libc", " in _start", "note: run with `RUST_BACKTRACE=1`"]
+            .iter()
+            .any(|part| text.contains(part));
         if !text.is_empty() && !is_foreign {
             lines.push(without_number(text).to_owned());
         }

@@ -109,8 +109,8 @@ fn read_lcov(text: &str, dir: &Path) -> Vec<FileCoverage> {
             let path = Path::new(path);
             let path = path.strip_prefix(dir).unwrap_or(path);
             let name = path.strip_prefix(".").unwrap_or(path).to_string_lossy().into_owned();
-            // weir's own headers are in a folder, and the module's sources are not.
-            let is_own = !name.contains('/');
+            // weir's own headers are in a folder, and the module's sources in C are not.
+            let is_own = !name.contains('/') || (name.starts_with("src/") && name.ends_with(".rs"));
             current = is_own.then(|| FileCoverage { name, lines: 0, covered: 0, missed: Vec::new() });
         } else if let (Some(count), Some(file)) = (line.strip_prefix("DA:"), current.as_mut()) {
             let mut numbers = count.split(',').map(|number| number.parse::<u64>().unwrap_or(0));

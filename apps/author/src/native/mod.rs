@@ -1,4 +1,5 @@
-//! `weir test`: native builds of modules in C, in which sanitizers and clang's coverage watch the replay of a sandbox's calls.
+//! `weir test`: native builds of modules, in which checks and coverage watch the replay of a sandbox's calls. Those of modules in C
+//! have sanitizers.
 //!
 //! A [`NativeScript`] has the calls and the sandbox's answers. [`NativeBuild`] compiles the module with
 //! `apps/author/native/player.c`, which takes the place of weir, and [`NativeBuild::play`] runs the script. A [`ReplayStep`] is

@@ -7,7 +7,7 @@ use weir_units::Nanos;
 /// `weir test`.
 #[derive(Debug, Args)]
 pub struct TestArgs {
-    /// The module's folder, with its tests in tests/NAME
+    /// The module's folder, with its tests in tests/NAME; or a module's .wasm file, with its tests beside it
     #[arg(default_value = ".")]
     pub dir: PathBuf,
     /// Run only these tests
@@ -22,8 +22,8 @@ pub struct TestArgs {
     /// The capture of a new test, and values of parameters, as in -r capture.pcap,interval=10s; it is copied
     #[arg(short = 'r', long = "read", value_name = "FILE[,KEY=VALUE]...", requires = "add")]
     pub read: Option<String>,
-    /// Run the module in its sandbox alone. Without this option, the source of a module in C also runs natively, with
-    /// sanitizers, and with all rights of yours: use this option for a module that you do not trust
+    /// Run the module in its sandbox alone. Without this option, the module's source also runs natively, with sanitizers (in
+    /// Rust, with checks of overflow), and with all rights of yours: use this option for a module that you do not trust
     #[arg(long)]
     pub no_native: bool,
     /// Write the source with the number of times that each line has run, as HTML

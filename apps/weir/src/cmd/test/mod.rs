@@ -1,7 +1,8 @@
 //! `weir test`: runs a module over captures, and compares what the module does with what its author expects.
 //!
-//! Each test runs in the sandbox. A module in C then gets the same calls in a native build of its source, in which sanitizers
-//! look for undefined behaviour, and for reads outside of packets and memory; clang counts the lines that run.
+//! Each test runs in the sandbox. The module then gets the same calls in a native build of its source, in which the compiler counts
+//! the lines that run. In C, sanitizers look for undefined behaviour, and for reads outside of packets and memory; in Rust, the
+//! compiler's checks look for overflow.
 
 pub(crate) mod args;
 mod case;
@@ -189,33 +190,55 @@ struct Suite {
     module: PathBuf,
     profile: CalibratedProfile,
     engine: Engine,
-    native: Option<NativeBuild>,
+    /// The native build, or the reason why there is none.
+    native: Result<NativeBuild, String>,
     limit: Duration,
     updates: bool,
     paints: bool,
 }
 
+/// Returns the folder of the module, and its file if that was named instead.
+fn folder_of(named: &Path) -> (&Path, Option<&Path>) {
+    if named.is_dir() || named.extension().is_none_or(|extension| extension != "wasm") {
+        return (named, None);
+    }
+    let folder = named.parent().filter(|folder| !folder.as_os_str().is_empty());
+    (folder.unwrap_or(Path::new(".")), Some(named))
+}
+
 /// Builds the module, runs its tests and prints the results.
 pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
+    let (dir, file) = folder_of(&args.dir);
     if args.add.is_none() {
         // Before the build, which can take long.
-        TestCase::find(&args.dir, &args.names)?;
+        TestCase::find(dir, &args.names)?;
     }
     let color = io::stderr().is_terminal();
-    let built = weir_author::build(&args.dir, &build::options(color))?;
-    write!(io::stderr(), "{}", escaped_lines(&built.messages))?;
-    let native = match args.no_native {
-        true => None,
-        false => NativeBuild::new(&args.dir, &build::options(color).tools, color)?,
+    let packed = match file {
+        Some(file) => Some(weir_author::module_file(file)?),
+        None => weir_author::packed(dir)?,
     };
-    if let Some(native) = &native {
+    let is_packed = packed.is_some();
+    let built = match packed {
+        Some(module) => module,
+        None => weir_author::build(dir, &build::options(color))?,
+    };
+    write!(io::stderr(), "{}", escaped_lines(&built.messages))?;
+    let native = if is_packed {
+        Err("alone: a native run needs a source in C or Rust".to_owned())
+    } else if args.no_native {
+        Err("alone".to_owned())
+    } else {
+        NativeBuild::new(dir, &build::options(color))?.map_err(|why| format!("alone: {why}"))
+    };
+    if let Ok(native) = &native {
         write!(io::stderr(), "{}", escaped_lines(&native.messages))?;
     }
     let mut names = args.names.clone();
     if let (Some(name), Some(read)) = (&args.add, &args.read) {
-        names = vec![TestCase::add(&args.dir, name, read)?];
+        names = vec![TestCase::add(dir, name, read)?];
     }
-    let cases = TestCase::find(&args.dir, &names)?;
+    let cases = TestCase::find(dir, &names)?;
     let suite = Suite {
         module: built.path.clone(),
         profile: calibrated_profile(args.profile.as_deref())?,
@@ -226,7 +249,7 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
         paints: !args.json && io::stdout().is_terminal(),
     };
     if !args.json {
-        suite.print_head(out, &built, args)?;
+        suite.print_head(out, &built)?;
     }
     let width = cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
     let mut outcomes = Vec::new();
@@ -238,7 +261,7 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
         }
         outcomes.push(outcome);
     }
-    let coverage = suite.native.as_ref().map(NativeBuild::coverage).transpose()?;
+    let coverage = suite.native.as_ref().ok().map(NativeBuild::coverage).transpose()?;
     if args.json {
         print_json(out, &built, &outcomes, coverage.as_ref())?;
     } else if let Some(coverage) = &coverage {
@@ -254,7 +277,7 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
         return Err(TestError::Failed { failed, all: outcomes.len(), differ });
     }
     if let (Some(name), false) = (&args.add, args.json) {
-        let dir = args.dir.join(TESTS).join(name);
+        let dir = dir.join(TESTS).join(name);
         writeln!(out, "\nRead {}: it says what the test expects.", dir.join("expected.jsonl").escaped())?;
     }
     Ok(())
@@ -265,10 +288,10 @@ impl Suite {
         let spec =
             ModuleArg { name: self.module.to_string_lossy().into_owned(), settings: case.settings.clone() };
         let program = self.engine.load(spec.admit(&self.profile)?).map_err(TestError::Load)?;
-        let run = SandboxRun::run(&self.engine, &program, case, self.native.is_some())?;
+        let run = SandboxRun::run(&self.engine, &program, case, self.native.is_ok())?;
         let native = match &self.native {
-            Some(native) => native_run::replay(native, program.admitted(), &run, self.limit)?,
-            None => None,
+            Ok(native) => native_run::replay(native, program.admitted(), &run, self.limit)?,
+            Err(_) => None,
         };
         let expected = case.expected()?;
         let updated = self.updates && expected.as_ref() != Some(&run.lines);
@@ -287,15 +310,12 @@ impl Suite {
         Ok(Outcome { name, packets, lines, differences, native, updated })
     }
 
-    fn print_head(&self, out: &mut impl Write, built: &BuiltModule, args: &TestArgs) -> io::Result<()> {
-        let how = match (&self.native, args.no_native) {
-            (Some(native), _) => {
-                format!("in the sandbox, and natively with sanitizers ({})", native.toolchain)
-            }
-            (None, true) => "in the sandbox alone".to_owned(),
-            (None, false) => "in the sandbox; only modules in C have a native build".to_owned(),
+    fn print_head(&self, out: &mut impl Write, built: &BuiltModule) -> io::Result<()> {
+        let how = match &self.native {
+            Ok(native) => format!(", and natively {}", native.toolchain),
+            Err(why) => format!(" {why}"),
         };
-        writeln!(out, "{} {}: {how}", built.manifest.name, built.manifest.version)
+        writeln!(out, "{} {}: in the sandbox{how}", built.manifest.name, built.manifest.version)
     }
 
     fn print_outcome(&self, out: &mut impl Write, outcome: &Outcome, width: usize) -> io::Result<()> {
