@@ -44,6 +44,8 @@ pub struct ModuleLoader {
     pub(crate) filters: Arc<RequestFilters>,
     /// Compilers whose machine code is used.
     pub(crate) compilers: CompilerTrust,
+    /// The publishers of tables of the modules that a loaded one replaces, by the modules' names.
+    pub(crate) replaced: BTreeMap<Name, u64>,
 }
 
 /// A module that has been admitted, compiled and started. It gets packets once it is installed.
@@ -200,12 +202,18 @@ impl ModuleLoader {
             registry: Arc::default(),
             filters: Arc::new(RequestFilters::default()),
             compilers: CompilerTrust::default(),
+            replaced: BTreeMap::new(),
         }
     }
 
     /// Returns this loader with other trust in compilers.
     pub(crate) fn with_compilers(self, compilers: CompilerTrust) -> Self {
         Self { compilers, ..self }
+    }
+
+    /// Returns this loader for a module that replaces one of a session. `replaced` are the publishers of tables of these.
+    pub(crate) fn replacing(self, replaced: BTreeMap<Name, u64>) -> Self {
+        Self { replaced, ..self }
     }
 
     /// Returns a loader with the same engine and profiles, and with services, tables and filters of its own, for
@@ -332,7 +340,8 @@ impl ModuleLoader {
         let manifest = code.admitted().manifest();
         let uses = manifest.calls.iter().map(|service| session.service_use(service)).collect();
         let endpoint = self.service_bus.new_endpoint(uses);
-        let (mut tables, publisher, table_binding) = self.registry.bind(session, &name, manifest, memory)?;
+        let (mut tables, publisher, table_binding) =
+            self.registry.bind(session, &name, manifest, memory, self.replaced.get(&name).copied())?;
         let sandbox = match session.process {
             Process::Own => {
                 let remote = RemoteInstance::start(

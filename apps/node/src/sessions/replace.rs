@@ -17,6 +17,7 @@ use crate::sessions::install::PreparedModule;
 use crate::sessions::module_loader::StartedModule;
 use crate::sessions::node::{Node, SessionModule, SessionState, Vp};
 use crate::sessions::saved::ModuleOrigin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -75,6 +76,14 @@ pub(crate) struct SavedBefore {
 }
 
 impl Node {
+    /// Returns the publishers of tables of a session's modules, by the modules' names.
+    pub(crate) fn publishers_of(&self, session: &Name) -> BTreeMap<Name, u64> {
+        let modules = self.sessions.get(session).into_iter().flat_map(|state| &state.modules);
+        modules
+            .filter_map(|(name, module)| Some((name.clone(), module.table_binding.publisher_number()?)))
+            .collect()
+    }
+
     /// Prepares a started module to replace the present module of its name, and tells the core of the present module to release
     /// it. The newer version gets the channel and the virtual CPU of the present one. The caller [waits](PreparedReplacement::wait)
     /// without the node's lock.
@@ -126,6 +135,7 @@ impl Node {
         if let Some(before) = state.take_version(version.number, &name) {
             let saved = || SavedBefore { spec: before.spec.clone(), origin: before.origin.clone() };
             module.saved_before = Some(before.saved_before.clone().unwrap_or_else(saved));
+            module.table_binding.take_over(&before.table_binding);
             state.stopping.insert(version.number, before);
         }
         state.stopped.forget(&name);
@@ -222,6 +232,9 @@ impl Node {
             (Some(task), Some(older)) => (task, older),
             _ => return Err(missing()),
         };
+        if let Some(newer) = state.stopping.get(&version.newer) {
+            older.table_binding.take_over(&newer.table_binding);
+        }
         // Grants of tables, services and outputs may have changed as well.
         older.table_binding.change(&state.spec);
         let queues: Vec<_> =

@@ -250,3 +250,71 @@ fn a_restart_brings_back_the_version_that_has_passed_its_trial() {
     testbed.until("the newer version is restored", |testbed| title_if_loaded(testbed) == "m 2");
     assert!(testbed.stop().success());
 }
+
+/// Version `version` of a module that publishes the table `t` with each packet: `version * 1000000` plus the number of its packets.
+/// With `faults` it traps at a packet to [`FATAL`], before it publishes. It emits the result of `publish`.
+fn publisher(version: u32, faults: bool) -> Vec<u8> {
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (if (i32.and (i32.const {faults}) (i32.eq (i32.load16_u offset=46 (local.get $d)) (i32.const {FATAL})))
+                (then (unreachable)))
+            (i64.store (i32.const 1024) (i64.add (i64.load (i32.const 1024)) (i64.const 1)))
+            (i32.store (i32.const 128) (i32.add (i32.wrap_i64 (i64.load (i32.const 1024))) (i32.const {millions})))
+            (i64.store (i32.const 64) (i64.extend_i32_s (call $publish (i32.const 0) (i32.const 128) (i32.const 4))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))"#,
+        faults = u32::from(faults),
+        millions = version * 1_000_000,
+    );
+    let manifest = MANIFEST.replace("NAME", "m").replace("version = '1'", &format!("version = '{version}'"))
+        + "[[table]]\nname = 't'\naccess = 'publish'\nbytes = '4 KiB'\n";
+    let import = "(import \"weir\" \"publish\" (func $publish (param i32 i32 i32) (result i32)))\n(memory ";
+    assemble(&text(&body).replacen("(memory ", import, 1), Some(manifest.as_bytes()))
+}
+
+#[test]
+fn a_newer_version_takes_over_the_table_that_the_older_one_publishes() {
+    if !is_inside("replace::a_newer_version_takes_over_the_table_that_the_older_one_publishes") {
+        return;
+    }
+    let mut testbed = Testbed::new("");
+    let reading = crate::tables::session("z-reader", 2, "read = [\"t=own\"]");
+    testbed.configure(
+        &(SESSION.replace("filter = \"udp\"", "filter = \"udp and not port 2\"")
+            + "publish = [\"t=own\"]\n"
+            + &reading),
+    );
+    testbed.request(json!("reload"));
+    load(&testbed, &publisher(1, false));
+    crate::tables::load(&testbed, "z-reader", &crate::tables::reader(""));
+    let mut results = FollowedReplies::new(&testbed, "s", "m", "rows");
+    let mut read = crate::tables::follow(&testbed, "z-reader");
+    // The version of the table, and its number, that the reader sees.
+    let mut seen = |testbed: &mut Testbed| {
+        testbed.send(&[udp(2, b"x")]);
+        crate::tables::next_value(&mut read)
+    };
+    let shows = |version: u64, number: u32| crate::tables::emitted_value(version, &number.to_le_bytes());
+    testbed.send(&[udp(1, b"x")]);
+    assert_eq!(values(&mut results, 1), [0]);
+    assert_eq!(seen(&mut testbed), shows(1, 1_000_001));
+    // The table keeps its contents at the switch, and the newer version publishes the next ones.
+    replaced(&testbed, &publisher(2, true), "1h");
+    assert_eq!(title(&testbed), "m 2");
+    assert_eq!(seen(&mut testbed), shows(1, 1_000_001));
+    let mut results = FollowedReplies::new(&testbed, "s", "m", "rows");
+    testbed.send(&[udp(1, b"x")]);
+    assert_eq!(values(&mut results, 1), [0]);
+    assert_eq!(seen(&mut testbed), shows(2, 2_000_001));
+    // The older version returns at the fault, and publishes again.
+    testbed.send(&[udp(FATAL, b"x")]);
+    testbed.until("the older version is back", |testbed| title_if_loaded(testbed) == "m 1");
+    let mut results = FollowedReplies::new(&testbed, "s", "m", "rows");
+    assert_eq!(seen(&mut testbed), shows(2, 2_000_001));
+    testbed.send(&[udp(1, b"x")]);
+    assert_eq!(values(&mut results, 1), [0]);
+    assert_eq!(seen(&mut testbed), shows(3, 1_000_002));
+    // Another module of the session still cannot publish the table.
+    let reply = testbed.load("s", json!({"module": "m.wasm", "name": "other"}), &publisher(1, false));
+    assert!(reply["refused"]["why"].as_str().unwrap().contains("publishes"), "{reply}");
+}

@@ -263,7 +263,7 @@ impl SessionCheck<'_> {
             let file = crate::sessions::compiler_trust::read_file(&module.module, file)?;
             let AdmittedModule { admitted, call_times, name, .. } = rules.admit(spec, module, file)?;
             let record_memory = take_record_memory(spec, memory, &name, admitted.manifest())?;
-            let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory)?;
+            let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory, None)?;
             return Ok(CheckedModule {
                 name,
                 admitted: Arc::new(admitted),

@@ -254,7 +254,11 @@ impl Daemon {
             let node = self.node.lock();
             node.session_of_owner(session, owner.as_ref())?.check_module_count(session)?;
             let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
-            (node.loader(), node.spec(session)?.clone(), memory, limits)
+            let loader = match placement {
+                Placement::Replacing(_) => node.loader().replacing(node.publishers_of(session)),
+                Placement::New | Placement::Restored(_) => node.loader(),
+            };
+            (loader, node.spec(session)?.clone(), memory, limits)
         };
         let is_file = file.is_some();
         // Hashing all bytes and verifying signatures is debited, too.

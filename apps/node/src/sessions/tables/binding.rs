@@ -37,17 +37,19 @@ impl SessionSpec {
 
 impl TableRegistry {
     /// Binds the tables of a module's manifest to the node's tables. Returns the tables that the module reads, its
-    /// publisher, and the binding for later changes. Dropping the publisher withdraws the published tables.
+    /// publisher, and the binding for later changes. Dropping the publisher withdraws the published tables. `replaced` is the
+    /// publisher of an older version of the module: it goes on until the new one [takes over](TableBinding::take_over).
     pub(crate) fn bind(
         self: &Arc<Self>,
         session: &SessionSpec,
         module: &Name,
         manifest: &Manifest,
         memory: &Arc<MemoryReservation>,
+        replaced: Option<u64>,
     ) -> Result<(ReadTables, Arc<Publisher>, TableBinding), TableError> {
         let mut read_tables = ReadTables::new(self, memory);
-        let mut publisher =
-            Publisher::new(self, TableOwner::Session(session.name.clone(), Arc::clone(memory)));
+        let owner = TableOwner::Session(session.name.clone(), Arc::clone(memory));
+        let mut publisher = Publisher::new(self, owner, replaced);
         let mut bound = Vec::with_capacity(manifest.tables.len());
         for (index, declared) in manifest.tables.iter().enumerate() {
             let Some(resolved) = session.resolve_table(declared) else {
@@ -102,6 +104,18 @@ impl TableBinding {
             publisher.change(self.resolve(session, false));
         }
         self.registry.forget_unused();
+    }
+
+    /// Returns the number of the module's publisher; `None` once the module is gone.
+    pub(crate) fn publisher_number(&self) -> Option<u64> {
+        self.publisher.upgrade().map(|publisher| publisher.number())
+    }
+
+    /// Lets the module publish those of its tables that the module of `from` publishes. Their current versions stay.
+    pub(crate) fn take_over(&self, from: &Self) {
+        if let (Some(publisher), Some(from)) = (self.publisher.upgrade(), from.publisher_number()) {
+            publisher.take_over(from);
+        }
     }
 
     /// Returns the node's names of the published tables.

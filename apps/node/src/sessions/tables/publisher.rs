@@ -21,6 +21,8 @@ pub(crate) struct Publisher {
     owner: TableOwner,
     /// Number that identifies the publisher on the node.
     number: u64,
+    /// Number of the publisher of an older version of the module, whose tables this one takes over.
+    replaced: Option<u64>,
     /// The tables by their indices in the manifest; `None` for a table without a grant.
     tables: OrderedMutex<Vec<(usize, Option<Arc<SharedTable>>)>, { rank::TABLE_GRANTS }>,
     /// Memory of the current versions, and of versions that are being made. It is held until the module has ended.
@@ -28,9 +30,14 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(registry: &Arc<TableRegistry>, owner: TableOwner) -> Self {
+    pub(super) fn new(registry: &Arc<TableRegistry>, owner: TableOwner, replaced: Option<u64>) -> Self {
         let (tables, held_memory) = (OrderedMutex::default(), Vec::new());
-        Self { registry: Arc::clone(registry), owner, number: registry.next_publisher(), tables, held_memory }
+        let (registry, number) = (Arc::clone(registry), registry.next_publisher());
+        Self { registry, owner, number, replaced, tables, held_memory }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Adds a table of at most `bytes` bytes.
@@ -47,7 +54,8 @@ impl Publisher {
     ) -> Result<(), Option<Bytes>> {
         let wanted = Bytes(TableVersion::memory_of(bytes).0 * 2);
         let holding = HeldMemory::take(memory, wanted).ok_or(Some(wanted))?;
-        if !table.set_publisher(&self.owner, self.number) {
+        let is_taken_later = self.replaced.is_some_and(|replaced| table.is_published_by(replaced));
+        if !is_taken_later && !table.set_publisher(&self.owner, self.number) {
             return Err(None);
         }
         self.tables.lock().push((index, Some(table)));
@@ -55,12 +63,20 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns true if the module still publishes each of its tables.
+    /// Returns true if the module still publishes each of its tables, or the older version does whose tables it takes over.
     pub(super) fn has_all(&self) -> bool {
-        self.tables
-            .lock()
-            .iter()
-            .all(|(_, table)| table.as_ref().is_some_and(|it| it.is_published_by(self.number)))
+        let is_ours = |table: &Arc<SharedTable>| {
+            table.is_published_by(self.number)
+                || self.replaced.is_some_and(|replaced| table.is_published_by(replaced))
+        };
+        self.tables.lock().iter().all(|(_, table)| table.as_ref().is_some_and(is_ours))
+    }
+
+    /// Publishes those of its tables from now on that the publisher `from` publishes. Their current versions stay.
+    pub(super) fn take_over(&self, from: u64) {
+        let tables = self.tables.lock();
+        let tables = tables.iter().filter_map(|(_, table)| table.as_ref());
+        tables.for_each(|table| table.pass_publisher(from, self.number));
     }
 
     /// Replaces the tables of the same indices. Withdraws the tables that the module does not publish any more.
@@ -142,6 +158,6 @@ pub fn publisher_without_readers(manifest: &Manifest) -> Result<Arc<dyn TablePub
     session.read.clone_from(&session.publish);
     let registry: Arc<TableRegistry> = Arc::default();
     let _claims = registry.claim(&session, &memory)?;
-    let (_, publisher, _) = registry.bind(&session, &manifest.name, manifest, &memory)?;
+    let (_, publisher, _) = registry.bind(&session, &manifest.name, manifest, &memory, None)?;
     Ok(Arc::new(UnreadTables { publisher, _claims }))
 }

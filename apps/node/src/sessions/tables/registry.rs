@@ -341,6 +341,14 @@ impl SharedTable {
         });
     }
 
+    /// Makes `to` the table's publisher, if `from` is. The current version stays.
+    pub(super) fn pass_publisher(&self, from: u64, to: u64) {
+        let mut inner = self.inner.lock();
+        if inner.publisher == Some(from) {
+            inner.publisher = Some(to);
+        }
+    }
+
     /// Ends a publisher and withdraws its version.
     pub(super) fn end_publisher(&self, publisher: u64) {
         self.withdraw_if(|inner| {
@@ -534,30 +542,60 @@ mod tests {
         let ((spec, manifest), module) = (publishing(), name("m"));
         let (before, now) = (memory(), memory());
         let claims = registry.claim(&spec, &before).unwrap();
-        let (_, old, _) = registry.bind(&spec, &module, &manifest, &before).unwrap();
+        let (_, old, _) = registry.bind(&spec, &module, &manifest, &before, None).unwrap();
         assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::OK, Some((1, 3))));
         drop(claims);
         assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::DENIED, None));
         // The old module has not stopped yet, and there is a new session of the same name.
         let claims = registry.claim(&spec, &now).unwrap();
         assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::DENIED, None));
-        let (_, new, _) = registry.bind(&spec, &module, &manifest, &now).unwrap();
+        let (_, new, _) = registry.bind(&spec, &module, &manifest, &now, None).unwrap();
         assert_eq!(new.publish(0, b"newer"), code::OK);
         let is_shown = shown(&registry);
         // Its end neither withdraws the other's version nor allows a third publisher.
         drop(old);
         assert_eq!((shown(&registry), is_shown.unwrap().1), (is_shown, 5));
-        let third = registry.bind(&spec, &module, &manifest, &now).unwrap_err();
+        let third = registry.bind(&spec, &module, &manifest, &now, None).unwrap_err();
         assert!(matches!(third, TableError::PublishedByOtherModule { .. }), "{third}");
         drop((new, claims));
         assert!(registry.tables.lock().is_empty());
     }
 
     #[test]
+    fn a_newer_version_takes_over_a_table_with_its_version_and_gives_it_back() {
+        let registry: Arc<TableRegistry> = Arc::default();
+        let ((spec, manifest), module, memory) = (publishing(), name("m"), memory());
+        let bind = |replaced| registry.bind(&spec, &module, &manifest, &memory, replaced);
+        let _claims = registry.claim(&spec, &memory).unwrap();
+        let (_, old, older) = bind(None).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::OK, Some((1, 3))));
+        // Only the version that is replaced has its tables taken over.
+        assert!(bind(Some(old.number() + 100)).is_err());
+        let (_, new, newer) = bind(older.publisher_number()).unwrap();
+        assert!(newer.is_unchanged(&spec));
+        assert_eq!((new.publish(0, b"newer"), old.publish(0, b"older")), (code::DENIED, code::OK));
+        newer.take_over(&older);
+        assert_eq!((old.publish(0, b"x"), shown(&registry)), (code::DENIED, Some((2, 5))));
+        assert_eq!((new.publish(0, b"newest"), shown(&registry)), (code::OK, Some((3, 6))));
+        older.take_over(&newer);
+        older.change(&spec);
+        assert_eq!((new.publish(0, b"x"), shown(&registry)), (code::DENIED, Some((3, 6))));
+        drop(new);
+        assert_eq!((old.publish(0, b"last"), shown(&registry)), (code::OK, Some((4, 4))));
+        // The older version ends after a trial without withdrawing the table of the newer one.
+        let (_, new, newer) = bind(older.publisher_number()).unwrap();
+        newer.take_over(&older);
+        drop(old);
+        assert_eq!(shown(&registry), Some((4, 4)));
+        drop(new);
+        assert_eq!(shown(&registry), None);
+    }
+
+    #[test]
     fn a_binding_does_not_survive_a_withdrawal_of_its_table() {
         let registry: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module, memory) = (publishing(), name("m"), memory());
-        let bind = || registry.bind(&spec, &module, &manifest, &memory).unwrap();
+        let bind = || registry.bind(&spec, &module, &manifest, &memory, None).unwrap();
         let claims = registry.claim(&spec, &memory).unwrap();
         let (_, _before, before) = bind();
         assert!(before.is_unchanged(&spec));
