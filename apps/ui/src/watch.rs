@@ -52,7 +52,7 @@ impl NodeState {
     }
 
     /// Handles a snapshot, or an error of the connection. Pages that have gone are removed, and slow ones miss lines.
-    pub fn handle(&self, received: Result<Box<Snapshot>, ClientError>, now: Instant) {
+    pub fn handle(&self, received: Result<Box<Snapshot>, &ClientError>, now: Instant) {
         let mut state = self.lock();
         let line = match received {
             Ok(snapshot) => {

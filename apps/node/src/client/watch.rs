@@ -9,19 +9,26 @@ use weir_units::Nanos;
 /// The delay before the client connects to a node again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// The delays before the client asks a node again that has refused it, such as for an expired credential. Each refusal is
+/// an entry of the node's ledger.
+const REFUSED_DELAYS: u32 = 30;
+
 /// Passes each snapshot to `handle`, and each error of the connection, until `handle` ends it. After an error the client
-/// connects again.
+/// connects again. `handle` gets an error once in each second until then.
 pub fn watch(
     node: &NodeLocation,
     every: Nanos,
-    mut handle: impl FnMut(Result<Box<Snapshot>, ClientError>) -> ControlFlow<()>,
+    mut handle: impl FnMut(Result<Box<Snapshot>, &ClientError>) -> ControlFlow<()>,
 ) {
     loop {
         let Err(error) = watch_connection(node, every, &mut handle) else { return };
-        if handle(Err(error)).is_break() {
-            return;
+        let is_refused = matches!(error, ClientError::Refused(_)) && !error.is_transient();
+        for _ in 0..if is_refused { REFUSED_DELAYS } else { 1 } {
+            if handle(Err(&error)).is_break() {
+                return;
+            }
+            std::thread::sleep(RETRY_DELAY);
         }
-        std::thread::sleep(RETRY_DELAY);
     }
 }
 
@@ -29,7 +36,7 @@ pub fn watch(
 fn watch_connection(
     node: &NodeLocation,
     every: Nanos,
-    handle: &mut impl FnMut(Result<Box<Snapshot>, ClientError>) -> ControlFlow<()>,
+    handle: &mut impl FnMut(Result<Box<Snapshot>, &ClientError>) -> ControlFlow<()>,
 ) -> Result<(), ClientError> {
     let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Watch { every }, &[])?;
