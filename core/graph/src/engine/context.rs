@@ -60,6 +60,11 @@ impl Services {
         self.clock.now()
     }
 
+    /// Returns the time of the latest look at the clock, or a later one. It is no look itself, so it is no effect.
+    pub fn coarse_now(&self) -> Timestamp {
+        self.clock.latest()
+    }
+
     /// Asks the driver to stop, after the task or timer that runs.
     pub fn stop(&mut self) {
         self.stops += 1;

@@ -129,13 +129,40 @@ impl Packet {
     /// Returns the bytes for writing. Copies them first if others can see them.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if !self.is_unique() {
-            self.copy_with_room(HEADROOM, 0);
+        self.make_unique();
+        let range = self.0.start..self.0.end;
+        self.storage_mut(range)
+    }
+
+    /// Returns the bytes from the network header on, for writing; `None` if no element has found it. Copies them first
+    /// if others can see them.
+    #[inline]
+    pub fn network_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if self.0.network_header > self.0.end {
+            return None;
         }
-        let state = &mut *self.0;
-        let range = state.start as usize..state.end as usize;
-        match &mut state.storage {
-            Storage::Buffer(buffer) => &mut Rc::get_mut(buffer).expect("a copy of its own")[range],
+        self.make_unique();
+        let range = self.0.network_header..self.0.end;
+        Some(self.storage_mut(range))
+    }
+
+    /// Copies the bytes if others can see them, with those that were stripped from their start: [`Packet::unstrip`] can
+    /// bring them back.
+    #[inline]
+    fn make_unique(&mut self) {
+        if !self.is_unique() {
+            self.copy_with_room(self.headroom().max(HEADROOM), 0);
+        }
+    }
+
+    /// Returns a range of the buffer of a packet that is unique.
+    #[inline]
+    fn storage_mut(&mut self, range: Range<u32>) -> &mut [u8] {
+        match &mut self.0.storage {
+            Storage::Buffer(buffer) => {
+                let bytes = Rc::get_mut(buffer).expect("a copy of its own");
+                &mut bytes[range.start as usize..range.end as usize]
+            }
             _ => &mut [],
         }
     }
@@ -147,12 +174,16 @@ impl Packet {
         }
     }
 
-    /// Copies the bytes to a buffer with at least this room before and behind them.
+    /// Copies the bytes to a buffer with at least this room before and behind them. The room before them gets the bytes
+    /// that were stripped, as far as they fit.
     fn copy_with_room(&mut self, before: usize, behind: usize) {
         let length = self.len();
         let mut buffer: Rc<[u8]> = vec![0; (before + length + behind).max(BUFFER_BYTES)].into();
         let place = Rc::get_mut(&mut buffer).expect("a new buffer");
-        place[before..before + length].copy_from_slice(self.bytes());
+        let stripped = self.headroom().min(before);
+        let (start, end) = (self.0.start as usize, self.0.end as usize);
+        place[before - stripped..before + length]
+            .copy_from_slice(&self.0.storage.bytes()[start - stripped..end]);
         let state = &mut *self.0;
         let (old, new) = (state.start, narrow(before));
         // A header can lie before the bytes, if they were stripped. One that has no place in the new buffer is unknown.
@@ -208,7 +239,7 @@ impl Packet {
     #[inline]
     pub fn prepend(&mut self, count: usize) -> &mut [u8] {
         if self.headroom() < count || !self.is_unique() {
-            self.copy_with_room(HEADROOM.max(count), 0);
+            self.copy_with_room(self.headroom().max(HEADROOM).max(count), 0);
         }
         self.0.start -= narrow(count);
         self.bytes_mut()
@@ -491,6 +522,34 @@ mod tests {
         assert_eq!(packet.bytes(), [0, 0, 1, 2, 3, 4]);
         assert_eq!((packet.network_offset(), packet.transport_offset()), (Some(3), Some(5)));
         assert_eq!(packet.network_bytes(), Some(&[2, 3, 4][..]));
+    }
+
+    #[test]
+    fn a_write_keeps_stripped_bytes_and_headers_in_them() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6]), 1..6);
+        packet.set_network_header(1, 1);
+        packet.strip(3);
+        packet.bytes_mut()[0] = 9;
+        assert_eq!(packet.network_bytes(), Some(&[3, 4, 9, 6][..]));
+        packet.network_bytes_mut().unwrap()[0] = 8;
+        packet.unstrip(3);
+        assert_eq!(packet.bytes(), [2, 8, 4, 9, 6]);
+        let other = packet.duplicate();
+        packet.strip(2);
+        packet.network_bytes_mut().unwrap()[1] = 7;
+        assert_eq!((packet.bytes(), other.bytes()), (&[7, 9, 6][..], &[2, 8, 4, 9, 6][..]));
+        assert_eq!(packet.transport_bytes(), Some(&[7, 9, 6][..]));
+    }
+
+    #[test]
+    fn no_network_header_is_writable_where_none_is_known() {
+        let mut packet = PacketPool::default().of_bytes(&[1, 2]);
+        assert_eq!(packet.network_bytes_mut(), None);
+        packet.set_network_header(2, 0);
+        assert_eq!(packet.network_bytes_mut(), Some(&mut [][..]));
+        packet.truncate_by(1);
+        assert_eq!(packet.network_bytes_mut(), None);
     }
 
     #[test]

@@ -61,13 +61,11 @@ fn one_by_one(
         let is_cycle = step.len() > 1 || targets(step[0]).contains(&step[0]);
         for element in step {
             let class = graph.classes[*element];
-            if class.effects.is_control() {
+            let effects = graph.effects[*element];
+            if effects.is_control() {
                 return Some(OneByOne::Control(*element));
             }
-            let effects = class.effects;
-            if let Some(other) =
-                with_effects.iter().find(|it| graph.classes[**it].effects.conflicts_with(effects))
-            {
+            if let Some(other) = with_effects.iter().find(|it| graph.effects[**it].conflicts_with(effects)) {
                 return Some(OneByOne::Effects(*other, *element));
             }
             if effects != super::class::Effects::NONE {
