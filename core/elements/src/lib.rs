@@ -11,6 +11,7 @@
 
 mod bytes;
 mod headers;
+mod ip;
 mod measuring;
 mod queues;
 mod sources;

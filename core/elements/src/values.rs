@@ -1,8 +1,9 @@
-//! Values of handlers, read as arguments are.
+//! Values of handlers, read as arguments are, and values in texts.
 
 use weir_graph::Landmark;
 use weir_graph::arguments::{ArgumentContext, ArgumentValue, NoNames};
 use weir_graph::engine::Reason;
+use weir_units::Timestamp;
 
 /// Reads the value of a write handler.
 ///
@@ -13,4 +14,13 @@ pub fn read<T: ArgumentValue>(text: &str) -> Result<T, Reason> {
     let landmark = Landmark { file: "handler".into(), line: 0 };
     let context = ArgumentContext { element: "", class: "", landmark: &landmark, names: &NoNames };
     T::parse_argument(text.trim(), &context).map_err(|fault| fault.to_string())
+}
+
+/// Returns a time in seconds, with six decimals if that is exact, else with nine, as Click writes it.
+pub fn seconds(time: Timestamp) -> String {
+    let (seconds, fraction) = (time.0 / 1_000_000_000, time.0 % 1_000_000_000);
+    if fraction.is_multiple_of(1000) {
+        return format!("{seconds}.{:06}", fraction / 1000);
+    }
+    format!("{seconds}.{fraction:09}")
 }

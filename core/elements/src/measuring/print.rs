@@ -80,8 +80,7 @@ impl Print {
             _ = write!(line, "{}: ", self.label);
         }
         if self.has_time {
-            let at = packet.time().0;
-            _ = write!(line, "{}.{:09}: ", at / 1_000_000_000, at % 1_000_000_000);
+            _ = write!(line, "{}: ", crate::values::seconds(packet.time()));
         }
         _ = write!(line, "{:4}", packet.len());
         let extra = packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes);

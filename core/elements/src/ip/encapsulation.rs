@@ -1,0 +1,91 @@
+//! The IP header that elements put before packets.
+
+use super::header::{HEADER_BYTES, set_header_checksum, word};
+use std::net::Ipv4Addr;
+use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
+use weir_graph::engine::{DST_IP, Packet};
+
+/// The time to live of new headers, as in Click.
+pub const TIME_TO_LIVE: u8 = 250;
+
+/// The destination of new headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewDestination {
+    /// The annotation DST_IP of each packet.
+    Annotation,
+    /// An address, which also becomes the annotation.
+    Address(Ipv4Addr),
+}
+
+impl std::fmt::Display for NewDestination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Annotation => write!(f, "DST_ANNO"),
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl ArgumentValue for NewDestination {
+    fn parse_argument(text: &str, context: &ArgumentContext<'_>) -> Result<Self, ArgumentFault> {
+        if text == "DST_ANNO" {
+            return Ok(Self::Annotation);
+        }
+        let address = Ipv4Addr::parse_argument(text, context);
+        address.map(Self::Address).map_err(|_| ArgumentFault::Type("IP address or DST_ANNO"))
+    }
+
+    fn placeholder() -> Self {
+        Self::Annotation
+    }
+}
+
+/// The fields of new headers.
+#[derive(Clone, Copy, Debug)]
+pub struct NewHeader {
+    /// The source.
+    pub source: Ipv4Addr,
+    /// The destination.
+    pub destination: NewDestination,
+    /// The protocol.
+    pub protocol: u8,
+    /// The type of service.
+    pub service: u8,
+    /// The time to live.
+    pub time_to_live: u8,
+    /// The bit that forbids fragments.
+    pub dont_fragment: bool,
+    /// The identification of the next packet.
+    pub identification: u16,
+}
+
+impl NewHeader {
+    /// Puts a header before a packet, with room for more bytes behind it, and sets the network header. Returns all bytes;
+    /// `None`, with the packet unchanged, if it would get too long for IP.
+    pub fn add<'p>(&mut self, packet: &'p mut Packet, more: usize) -> Option<&'p mut [u8]> {
+        let length = u16::try_from(packet.len() + HEADER_BYTES + more).ok()?;
+        let destination = match self.destination {
+            NewDestination::Annotation => Ipv4Addr::from_bits(word(packet.annotation(DST_IP), 0)),
+            NewDestination::Address(address) => {
+                packet.annotation_mut(DST_IP).copy_from_slice(&address.octets());
+                address
+            }
+        };
+        packet.prepend(HEADER_BYTES + more);
+        packet.set_network_header(0, HEADER_BYTES);
+        let bytes = packet.bytes_mut();
+        let header = &mut bytes[..HEADER_BYTES];
+        header[0] = 0x45;
+        header[1] = self.service;
+        header[2..4].copy_from_slice(&length.to_be_bytes());
+        header[4..6].copy_from_slice(&self.identification.to_be_bytes());
+        header[6..8].copy_from_slice(&[if self.dont_fragment { 0x40 } else { 0 }, 0]);
+        header[8] = self.time_to_live;
+        header[9] = self.protocol;
+        header[12..16].copy_from_slice(&self.source.octets());
+        header[16..20].copy_from_slice(&destination.octets());
+        set_header_checksum(header);
+        self.identification = self.identification.wrapping_add(1);
+        Some(bytes)
+    }
+}

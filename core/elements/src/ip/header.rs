@@ -1,0 +1,160 @@
+//! The IPv4 header of a packet, for the elements of this folder.
+
+use super::checksum::{checksum, fold, sum_of};
+use weir_graph::engine::Packet;
+
+/// The bytes of a header without options.
+pub const HEADER_BYTES: usize = 20;
+
+/// The numbers of protocols.
+pub const ICMP: u8 = 1;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+
+/// Returns two bytes as a number in network byte order; 0 beyond the end.
+#[inline]
+pub fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).map_or(0, |pair| u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+/// Returns four bytes as a number in network byte order; 0 beyond the end.
+#[inline]
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]))
+}
+
+/// A complete IPv4 header, with the bytes behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4<'p> {
+    /// The bytes from the header to the packet's end.
+    pub bytes: &'p [u8],
+    /// The length of the header: from 20 to 60, and at most the length of the bytes.
+    pub header_bytes: usize,
+}
+
+impl<'p> Ipv4<'p> {
+    /// Returns the header that an element has found in a packet; `None` if there is none, or it is not complete.
+    #[inline]
+    pub fn of(packet: &'p Packet) -> Option<Self> {
+        Self::read(packet.network_bytes()?)
+    }
+
+    /// Returns the header at the start of bytes; `None` if it is not complete. The version is not checked.
+    #[inline]
+    pub fn read(bytes: &'p [u8]) -> Option<Self> {
+        let header_bytes = header_length(*bytes.first()?);
+        (header_bytes >= HEADER_BYTES && header_bytes <= bytes.len()).then_some(Self { bytes, header_bytes })
+    }
+
+    /// Returns the header.
+    pub fn header(&self) -> &'p [u8] {
+        &self.bytes[..self.header_bytes]
+    }
+
+    /// Returns the bytes behind the header, up to the packet's end.
+    pub fn transport(&self) -> &'p [u8] {
+        &self.bytes[self.header_bytes..]
+    }
+
+    /// Returns the bytes behind the header, up to the total length; `None` if the packet ends before it.
+    pub fn segment(&self) -> Option<&'p [u8]> {
+        self.bytes.get(self.header_bytes..self.length())
+    }
+
+    /// Returns the total length, as the header states it.
+    pub fn length(&self) -> usize {
+        usize::from(half(self.bytes, 2))
+    }
+
+    /// Returns the protocol.
+    pub fn protocol(&self) -> u8 {
+        self.bytes[9]
+    }
+
+    /// Returns true for a fragment, the first one too.
+    pub fn is_fragment(&self) -> bool {
+        half(self.bytes, 6) & 0x3fff != 0
+    }
+
+    /// Returns true if the data begins with the transport header: for a packet that is no fragment, or the first one.
+    pub fn is_first(&self) -> bool {
+        half(self.bytes, 6) & 0x1fff == 0
+    }
+
+    /// Returns the unfolded sum of the pseudo-header of TCP or UDP, for a segment of this length.
+    ///
+    /// The destination is the last address of a source route, if there is one (RFC 1122, section 4.1.3.2).
+    pub fn pseudo_header_sum(&self, length: usize) -> u64 {
+        let destination = source_route_end(&self.bytes[HEADER_BYTES..self.header_bytes]);
+        let destination = destination.unwrap_or_else(|| word(self.bytes, 16));
+        let addresses = u64::from(word(self.bytes, 12)) + u64::from(destination);
+        addresses + u64::from(self.protocol()) + length as u64
+    }
+}
+
+/// Returns the length of a header that begins with this byte.
+#[inline]
+pub fn header_length(first: u8) -> usize {
+    usize::from(first & 0xf) * 4
+}
+
+/// Returns the last address of a source route in IP options.
+fn source_route_end(options: &[u8]) -> Option<u32> {
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    let mut rest = options;
+    loop {
+        rest = match *rest {
+            [1, ref rest @ ..] => rest,
+            [kind, length, ..] if kind != 0 && length >= 2 => {
+                let option = rest.get(..usize::from(length))?;
+                if matches!(kind, LOOSE | STRICT) && option.len() >= 7 {
+                    return Some(word(option, option.len() - 4));
+                }
+                &rest[option.len()..]
+            }
+            _ => return None,
+        };
+    }
+}
+
+/// Computes the checksum of a complete IPv4 header, and writes it.
+pub fn set_header_checksum(bytes: &mut [u8]) {
+    let Some(Ipv4 { header_bytes, .. }) = Ipv4::read(bytes) else { return };
+    bytes[10..12].fill(0);
+    let sum = checksum(&bytes[..header_bytes]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Returns the checksum of a TCP or UDP segment with its pseudo-header. It is 0 for a segment with a right checksum.
+pub fn transport_checksum(header: &Ipv4<'_>, segment: &[u8]) -> u16 {
+    !fold(sum_of(header.pseudo_header_sum(segment.len()), segment))
+}
+
+/// Writes the checksum of a UDP datagram of this length behind a complete IP header. The packet has these bytes.
+pub fn set_udp_checksum(bytes: &mut [u8], length: usize) {
+    let Some(Ipv4 { header_bytes: at, .. }) = Ipv4::read(bytes) else { return };
+    bytes[at + 6..at + 8].fill(0);
+    let Some(header) = Ipv4::read(bytes) else { return };
+    let sum = transport_checksum(&header, &header.transport()[..length]);
+    // 0 stands for no checksum.
+    let sum = if sum == 0 { u16::MAX } else { sum };
+    bytes[at + 6..at + 8].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_source_route_is_found_behind_other_options() {
+        let route = [131, 11, 4, 10, 0, 0, 1, 10, 0, 0, 2];
+        let options = |before: &[u8]| [before, &route].concat();
+        assert_eq!(source_route_end(&options(&[])), Some(0x0a00_0002));
+        assert_eq!(source_route_end(&options(&[1, 7, 3, 4])), Some(0x0a00_0002));
+        assert_eq!(source_route_end(&options(&[0])), None);
+        for wrong in [&[131, 3, 4][..], &[131], &[131, 0], &[7, 1, 1], &[7, 9, 1], &[]] {
+            assert_eq!(source_route_end(wrong), None, "{wrong:?}");
+        }
+    }
+}

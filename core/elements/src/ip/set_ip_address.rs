@@ -1,0 +1,65 @@
+//! `SetIPAddress`: sets an address annotation.
+
+use std::net::Ipv4Addr;
+use weir_graph::arguments::AnnotationField;
+use weir_graph::engine::{
+    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "SetIPAddress",
+    ports: "1/1",
+    processing: "a/a",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+sets an annotation to an IPv4 address
+
+SetIPAddress(IPADDR [, ANNO])
+
+SetIPAddress writes an address to an annotation of each packet, such as the next hop to which later elements send it.
+
+Arguments:
+  IPADDR  the address
+  ANNO    the annotation of four bytes. Default DST_IP.
+
+Handlers:
+  addr  rw  the address",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let address = args.either("IPADDR").required();
+        let AnnotationField(annotation) =
+            args.either::<AnnotationField<4>>("ANNO").or(AnnotationField(usize::from(DST_IP.offset)));
+        args.end()?;
+        Ok(BuiltElement::routing(SetIpAddress { address, annotation }))
+    },
+};
+
+struct SetIpAddress {
+    address: Ipv4Addr,
+    /// The place of the annotation.
+    annotation: usize,
+}
+
+impl Element for SetIpAddress {
+    handlers! {
+        "addr": "the address",
+            read |this, _, _| Ok(this.address.to_string()),
+            write |this, value, _| {
+                this.address = crate::values::read(value)?;
+                Ok(String::new())
+            };
+    }
+}
+
+impl RoutingElement for SetIpAddress {
+    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+        packet.annotations_mut()[self.annotation..][..4].copy_from_slice(&self.address.octets());
+        Destination::FIRST
+    }
+}

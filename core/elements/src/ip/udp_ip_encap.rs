@@ -1,0 +1,120 @@
+//! `UDPIPEncap`: puts a UDP and an IP header before packets.
+
+use super::encapsulation::{NewHeader, TIME_TO_LIVE};
+use super::header::{HEADER_BYTES, UDP, set_udp_checksum};
+use weir_graph::arguments::UdpPort;
+use weir_graph::engine::{
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    RoutingElement, Services,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "UDPIPEncap",
+    ports: "1/1",
+    processing: "a/a",
+    flow: "x/x",
+    cost: CostClass::E2,
+    effects: Effects::NONE,
+    order: OrderDependence::Ordered,
+    manual: "\
+puts a UDP and an IPv4 header before packets
+
+UDPIPEncap(SRC, SPORT, DST, DPORT [, CHECKSUM])
+
+UDPIPEncap puts a UDP and an IPv4 header before each packet, and sets the network header. The identification counts the \
+packets from 0. The annotation DST_IP becomes DST. A packet that would be longer than 65535 bytes is discarded.
+
+Arguments:
+  SRC       the source
+  SPORT     the source port, as a number or by name
+  DST       the destination; DST_ANNO for the annotation DST_IP of each packet
+  DPORT     the destination port
+  CHECKSUM  false: sends no UDP checksum. Default true.
+
+Handlers:
+  src    rw  the argument
+  sport  rw  the argument
+  dst    rw  the argument
+  dport  rw  the argument
+  drops  r   the number of packets that were too long",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let source = args.either("SRC").required();
+        let UdpPort(source_port) = args.either("SPORT").required();
+        let destination = args.either("DST").required();
+        let UdpPort(destination_port) = args.either("DPORT").required();
+        let has_checksum = args.either("CHECKSUM").or(true);
+        args.end()?;
+        let new = NewHeader {
+            source,
+            destination,
+            protocol: UDP,
+            service: 0,
+            time_to_live: TIME_TO_LIVE,
+            dont_fragment: false,
+            identification: 0,
+        };
+        Ok(BuiltElement::routing(UdpIpEncap { new, source_port, destination_port, has_checksum, drops: 0 }))
+    },
+};
+
+const UDP_BYTES: usize = 8;
+
+struct UdpIpEncap {
+    new: NewHeader,
+    source_port: u16,
+    destination_port: u16,
+    has_checksum: bool,
+    drops: u64,
+}
+
+impl Element for UdpIpEncap {
+    handlers! {
+        "src": "the source",
+            read |this, _, _| Ok(this.new.source.to_string()),
+            write |this, value, _| {
+                this.new.source = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "sport": "the source port",
+            read |this, _, _| Ok(this.source_port.to_string()),
+            write |this, value, _| {
+                UdpPort(this.source_port) = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "dst": "the destination",
+            read |this, _, _| Ok(this.new.destination.to_string()),
+            write |this, value, _| {
+                this.new.destination = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "dport": "the destination port",
+            read |this, _, _| Ok(this.destination_port.to_string()),
+            write |this, value, _| {
+                UdpPort(this.destination_port) = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "drops": "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
+    }
+}
+
+impl RoutingElement for UdpIpEncap {
+    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+        let Some(bytes) = self.new.add(packet, UDP_BYTES) else {
+            self.drops += 1;
+            return Destination::DISCARD;
+        };
+        let length = u16::try_from(bytes.len() - HEADER_BYTES).unwrap_or(u16::MAX);
+        let udp = &mut bytes[HEADER_BYTES..][..UDP_BYTES];
+        udp[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        udp[4..6].copy_from_slice(&length.to_be_bytes());
+        udp[6..].fill(0);
+        if self.has_checksum {
+            set_udp_checksum(bytes, usize::from(length));
+        }
+        Destination::FIRST
+    }
+}
