@@ -65,4 +65,6 @@ impl LanguageEnvironment for AllElements {
 }
 
 #[cfg(test)]
+mod any_packet;
+#[cfg(test)]
 mod tests;
