@@ -18,7 +18,7 @@ pub fn fold(sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }
-    sum as u16
+    u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
 /// Returns the checksum of bytes. It is 0 for bytes that contain their right checksum.

@@ -154,3 +154,31 @@ fn milliseconds_of_day(now: Timestamp) -> u32 {
     const DAY: u64 = 86_400_000;
     u32::try_from(now.0 / (Nanos::SECOND.0 / 1000) % DAY).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_option_is_reported_with_the_position_of_the_wrong_byte() {
+        let addresses = RouterAddresses { own: Ipv4Addr::LOCALHOST, others: Vec::new() };
+        let position = |options: &[u8]| {
+            let mut header = [&[0; HEADER_BYTES], options].concat();
+            addresses.process_header(&mut header, Timestamp(0)).err()
+        };
+        // The length is at the second byte of an option, the pointer at the third, the flags at the fourth.
+        for (options, wrong) in [
+            (&[7, 1, 0, 0][..], 21),
+            (&[1, 7, 9, 4], 22),
+            (&[1, 1, 1, 7], 24),
+            (&[7, 7, 3, 0, 0, 0, 0, 0], 22),
+            (&[7, 2, 0, 0], 22),
+            (&[68, 8, 4, 0, 0, 0, 0, 0], 22),
+            (&[68, 8, 5, 2, 0, 0, 0, 0], 23),
+            (&[68, 8, 9, 0xf0, 0, 0, 0, 0], 23),
+        ] {
+            assert_eq!(position(options), Some(wrong), "{options:?}");
+        }
+        assert_eq!(position(&[0, 7, 1, 0]), None);
+    }
+}
