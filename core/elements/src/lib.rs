@@ -28,6 +28,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Queues and scheduling", queues::CLASSES),
     ("Switching and copying", switching::CLASSES),
     ("Bytes", bytes::CLASSES),
+    ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
     ("Measuring", measuring::CLASSES),
 ];
 
