@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod classification;
 mod headers;
 mod ip;
 mod measuring;
@@ -28,6 +29,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Queues and scheduling", queues::CLASSES),
     ("Switching and copying", switching::CLASSES),
     ("Bytes", bytes::CLASSES),
+    ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
     ("Measuring", measuring::CLASSES),
 ];

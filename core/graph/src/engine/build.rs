@@ -21,6 +21,11 @@ impl<'a> BuildContext<'a> {
         ElementArguments::new(self.configuration, self.context)
     }
 
+    /// Returns the context in which arguments are read, for elements with a language of their own.
+    pub fn argument_context(&self) -> &'a ArgumentContext<'a> {
+        self.context
+    }
+
     /// Returns the element's name.
     pub fn name(&self) -> &'a str {
         self.context.element

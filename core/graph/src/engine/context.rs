@@ -9,6 +9,8 @@ use super::packet::{Packet, PacketPool};
 use super::ports::ElementPorts;
 use super::schedule::Schedule;
 use super::signal::{SignalId, Signals, WaitsFor};
+use crate::arguments::ArgumentContext;
+use crate::language::ElementDeclaration;
 use weir_units::Timestamp;
 
 /// A packet on its way from an output.
@@ -198,6 +200,13 @@ impl Context<'_> {
     /// Returns the index of an element by its name, as it is called from this element: in its own compound element first.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.graph.find(self.this, name)
+    }
+
+    /// Runs a function with the context in which the element's arguments are read, for handlers that change them.
+    pub fn with_argument_context<T>(&self, run: impl FnOnce(&ArgumentContext<'_>) -> T) -> T {
+        let ElementDeclaration { name, class, landmark, .. } = &self.graph.declared[self.this];
+        let names = super::router::GraphNames(self.graph);
+        run(&ArgumentContext { element: name, class, landmark, names: &names })
     }
 
     /// Reads a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with an argument behind a space.

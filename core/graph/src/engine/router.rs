@@ -345,7 +345,7 @@ fn build(graph: &Graph, services: &mut Services) -> Result<Vec<Option<BuiltEleme
 }
 
 /// The names in arguments: elements of the graph.
-struct GraphNames<'g>(&'g Graph);
+pub(super) struct GraphNames<'g>(pub(super) &'g Graph);
 
 impl ArgumentNames for GraphNames<'_> {
     fn element(&self, name: &str) -> Option<usize> {

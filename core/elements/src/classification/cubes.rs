@@ -1,0 +1,229 @@
+//! Conditions as unions of cubes. A cube states for some bytes of a packet which values they may have.
+//!
+//! Every test of a word falls into tests of its bytes, and those of different bytes are independent. So a decision over a
+//! cube needs one look at each byte, whatever the masks and ranges of the rules are.
+
+use super::expression::{Expression, Part, Relation, Test};
+
+/// The most cubes of a condition, also while it is converted.
+const CUBES_MAX: usize = 256;
+
+/// A byte of a packet.
+pub type BytePlace = (Part, u16);
+
+/// A set of values of a byte, among them that it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteSet {
+    values: [u64; 4],
+    has_missing: bool,
+}
+
+impl ByteSet {
+    const ALL: ByteSet = ByteSet { values: [u64::MAX; 4], has_missing: true };
+    const PRESENT: ByteSet = ByteSet { values: [u64::MAX; 4], has_missing: false };
+    const MISSING: ByteSet = ByteSet { values: [0; 4], has_missing: true };
+
+    fn of(contains: impl Fn(u8) -> bool) -> Self {
+        let mut values = [0; 4];
+        for byte in (0..=u8::MAX).filter(|byte| contains(*byte)) {
+            values[usize::from(byte) / 64] |= 1 << (byte % 64);
+        }
+        Self { values, has_missing: false }
+    }
+
+    /// Returns true if a byte with this value, or a missing one, is in the set.
+    pub fn contains(&self, byte: Option<u8>) -> bool {
+        match byte {
+            Some(byte) => self.values[usize::from(byte) / 64] >> (byte % 64) & 1 == 1,
+            None => self.has_missing,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.values == [0; 4] && !self.has_missing
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let values = std::array::from_fn(|at| self.values[at] & other.values[at]);
+        Self { values, has_missing: self.has_missing && other.has_missing }
+    }
+
+    fn or(&self, other: &Self) -> Self {
+        let values = std::array::from_fn(|at| self.values[at] | other.values[at]);
+        Self { values, has_missing: self.has_missing || other.has_missing }
+    }
+}
+
+/// The sets of some bytes, in the order of their places. Other bytes have any value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cube(pub Vec<(BytePlace, ByteSet)>);
+
+impl Cube {
+    /// Returns the set of a byte.
+    pub fn set(&self, place: BytePlace) -> ByteSet {
+        match self.0.binary_search_by_key(&place, |(place, _)| *place) {
+            Ok(index) => self.0[index].1,
+            Err(_) => ByteSet::ALL,
+        }
+    }
+
+    /// Narrows the set of a byte. Returns false if no packet is left.
+    fn narrow(&mut self, place: BytePlace, set: &ByteSet) -> bool {
+        match self.0.binary_search_by_key(&place, |(place, _)| *place) {
+            Ok(index) => {
+                let both = self.0[index].1.and(set);
+                self.0[index].1 = both;
+                !both.is_empty()
+            }
+            Err(_) if *set == ByteSet::ALL => true,
+            Err(index) => {
+                self.0.insert(index, (place, *set));
+                !set.is_empty()
+            }
+        }
+    }
+
+    fn and(&self, other: &Self) -> Option<Self> {
+        let mut both = self.clone();
+        other.0.iter().all(|(place, set)| both.narrow(*place, set)).then_some(both)
+    }
+
+    /// Returns true if every packet of this cube is one of the other's.
+    pub fn is_within(&self, other: &Self) -> bool {
+        other.0.iter().all(|(place, set)| self.set(*place).and(set) == self.set(*place))
+    }
+
+    /// Returns the union with another cube, if it is a cube that differs at one byte.
+    fn merged(&self, other: &Self) -> Option<Self> {
+        let mut merged = Cube::default();
+        let mut differences = 0;
+        let places = self.0.iter().chain(other.0.iter().filter(|(place, _)| self.set(*place) == ByteSet::ALL));
+        for (place, _) in places {
+            let (first, second) = (self.set(*place), other.set(*place));
+            differences += u32::from(first != second);
+            if differences > 1 {
+                return None;
+            }
+            merged.narrow(*place, &first.or(&second));
+        }
+        Some(merged)
+    }
+}
+
+/// Returns the cubes of a condition; `None` if there are too many.
+pub fn cubes(expression: &Expression) -> Option<Vec<Cube>> {
+    of(expression, false)
+}
+
+fn of(expression: &Expression, negated: bool) -> Option<Vec<Cube>> {
+    match expression {
+        Expression::Constant(value) => Some(if *value != negated { vec![Cube::default()] } else { Vec::new() }),
+        Expression::Test(test) if !negated => Some(of_test(test)),
+        Expression::Test(test) => {
+            let mut all = of_test(&Test { negated: !test.negated, ..*test });
+            all.push(Cube(vec![(last_byte(test), ByteSet::MISSING)]));
+            simplify(all)
+        }
+        Expression::Not(inner) => of(inner, !negated),
+        Expression::And(list) if !negated => all_of(list, negated),
+        Expression::Or(list) if negated => all_of(list, negated),
+        Expression::And(list) | Expression::Or(list) => {
+            let mut all = Vec::new();
+            for it in list {
+                all.extend(of(it, negated)?);
+                if all.len() > CUBES_MAX {
+                    all = simplify(all)?;
+                }
+            }
+            simplify(all)
+        }
+        Expression::If(all) => {
+            let [condition, then, otherwise] = &**all;
+            let mut first = both(&of(condition, false)?, &of(then, negated)?)?;
+            first.extend(both(&of(condition, true)?, &of(otherwise, negated)?)?);
+            simplify(first)
+        }
+    }
+}
+
+fn all_of(list: &[Expression], negated: bool) -> Option<Vec<Cube>> {
+    let mut all = vec![Cube::default()];
+    for it in list {
+        all = both(&all, &of(it, negated)?)?;
+    }
+    Some(all)
+}
+
+fn both(left: &[Cube], right: &[Cube]) -> Option<Vec<Cube>> {
+    simplify(left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect())
+}
+
+fn last_byte(test: &Test) -> BytePlace {
+    (test.part, u16::try_from(test.needed_bytes() - 1).unwrap_or(u16::MAX))
+}
+
+/// Returns the cubes of a test: a comparison of bytes from the highest one on.
+fn of_test(test: &Test) -> Vec<Cube> {
+    let (mask, value) = (test.mask.to_be_bytes(), test.value.to_be_bytes());
+    let place = |byte: u16| (test.part, test.offset.saturating_add(byte));
+    let mut all = Vec::new();
+    // The packets whose earlier bytes equal those of the value.
+    let mut equal = Cube::default();
+    equal.narrow(last_byte(test), &ByteSet::PRESENT);
+    for (index, (mask, value)) in mask.into_iter().zip(value).enumerate() {
+        let byte = place(u16::try_from(index).unwrap_or_default());
+        let decides = match (test.relation, test.negated) {
+            (Relation::Equal, false) => None,
+            (Relation::Equal, true) => Some(ByteSet::of(|byte| byte & mask != value)),
+            (Relation::Greater, false) => Some(ByteSet::of(|byte| byte & mask > value)),
+            (Relation::Greater, true) => Some(ByteSet::of(|byte| byte & mask < value)),
+        };
+        if let Some(set) = decides {
+            let mut cube = equal.clone();
+            if set == ByteSet::PRESENT || cube.narrow(byte, &set) {
+                all.push(cube);
+            }
+        }
+        let same = ByteSet::of(|byte| byte & mask == value);
+        if same != ByteSet::PRESENT && !equal.narrow(byte, &same) {
+            return all;
+        }
+    }
+    if matches!((test.relation, test.negated), (Relation::Equal, false) | (Relation::Greater, true)) {
+        all.push(equal);
+    }
+    all
+}
+
+/// Joins cubes, and drops those within others. Returns `None` if too many are left.
+fn simplify(mut all: Vec<Cube>) -> Option<Vec<Cube>> {
+    // A longer list is too costly to simplify.
+    if all.len() > 4 * CUBES_MAX {
+        return None;
+    }
+    let mut at = 0;
+    while at < all.len() {
+        let joined = (0..at).find_map(|earlier| {
+            if all[at].is_within(&all[earlier]) {
+                return Some((earlier, all[earlier].clone()));
+            }
+            if all[earlier].is_within(&all[at]) {
+                return Some((earlier, all[at].clone()));
+            }
+            all[earlier].merged(&all[at]).map(|merged| (earlier, merged))
+        });
+        match joined {
+            Some((earlier, cube)) => {
+                let has_changed = all[earlier] != cube;
+                all[earlier] = cube;
+                all.swap_remove(at);
+                if has_changed {
+                    // The cube may now join those before it.
+                    at = earlier;
+                }
+            }
+            None => at += 1,
+        }
+    }
+    (all.len() <= CUBES_MAX).then_some(all)
+}

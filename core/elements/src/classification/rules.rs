@@ -1,0 +1,89 @@
+//! Rules, and the structure that finds the first one that matches a packet.
+
+use super::expression::{Expression, PacketParts, Part};
+use super::program::Program;
+use super::table::Table;
+
+/// A rule: packets for which the condition is true go to the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The condition.
+    pub condition: Expression,
+    /// The output, or [`NO_OUTPUT`].
+    pub output: u16,
+}
+
+/// The output of packets that are discarded.
+pub const NO_OUTPUT: u16 = u16::MAX;
+
+/// All rules of an element as one structure: a table of bytes, or, if that would be too large, a graph of tests.
+#[derive(Debug)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    table: Option<Table>,
+    program: Program,
+    /// The numbers of rules that no packet can match.
+    dead: Vec<usize>,
+    uses_transport: bool,
+    uses_link: bool,
+}
+
+impl RuleSet {
+    /// Compiles rules. Packets that match none are discarded.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        let program = Program::new(&rules, NO_OUTPUT);
+        let mut can_match = vec![false; rules.len()];
+        let table = Table::new(&rules, NO_OUTPUT, &mut can_match);
+        let is_dead = |rule: &usize| (table.is_some() && !can_match[*rule]) || !program.can_match(*rule);
+        let dead = (0..rules.len()).filter(is_dead).collect();
+        let (uses_transport, uses_link) = (program.uses(Part::Transport), program.uses(Part::Link));
+        Self { rules, table, program, dead, uses_transport, uses_link }
+    }
+
+    /// Returns the numbers of rules that no packet can match, as far as that was found.
+    pub fn dead(&self) -> &[usize] {
+        &self.dead
+    }
+
+    /// Returns true if rules look at the transport header.
+    #[inline]
+    pub fn uses_transport(&self) -> bool {
+        self.uses_transport
+    }
+
+    /// Returns true if rules look at the link header.
+    #[inline]
+    pub fn uses_link(&self) -> bool {
+        self.uses_link
+    }
+
+    /// Returns the output of the first rule that matches.
+    #[inline]
+    pub fn decide(&self, parts: &PacketParts<'_>) -> u16 {
+        match &self.table {
+            Some(table) => table.decide(parts),
+            None => self.program.decide(parts),
+        }
+    }
+
+    /// Returns the same by the graph of tests.
+    pub fn decide_by_tests(&self, parts: &PacketParts<'_>) -> u16 {
+        self.program.decide(parts)
+    }
+
+    /// Returns the same by testing one rule after another.
+    pub fn decide_one_by_one(&self, parts: &PacketParts<'_>) -> u16 {
+        let first = self.rules.iter().find(|rule| rule.condition.is_true(parts));
+        first.map_or(NO_OUTPUT, |rule| rule.output)
+    }
+
+    /// Returns true if the rules are a table.
+    pub fn is_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Returns the graph of tests as text. The offsets of [`PacketParts::main`] count from `main_offset`.
+    pub fn program(&self, main_offset: u32) -> String {
+        self.program.text(main_offset)
+    }
+}
