@@ -97,7 +97,8 @@ impl Cube {
     fn merged(&self, other: &Self) -> Option<Self> {
         let mut merged = Cube::default();
         let mut differences = 0;
-        let places = self.0.iter().chain(other.0.iter().filter(|(place, _)| self.set(*place) == ByteSet::ALL));
+        let places =
+            self.0.iter().chain(other.0.iter().filter(|(place, _)| self.set(*place) == ByteSet::ALL));
         for (place, _) in places {
             let (first, second) = (self.set(*place), other.set(*place));
             differences += u32::from(first != second);
@@ -117,7 +118,9 @@ pub fn cubes(expression: &Expression) -> Option<Vec<Cube>> {
 
 fn of(expression: &Expression, negated: bool) -> Option<Vec<Cube>> {
     match expression {
-        Expression::Constant(value) => Some(if *value != negated { vec![Cube::default()] } else { Vec::new() }),
+        Expression::Constant(value) => {
+            Some(if *value != negated { vec![Cube::default()] } else { Vec::new() })
+        }
         Expression::Test(test) if !negated => Some(of_test(test)),
         Expression::Test(test) => {
             let mut all = of_test(&Test { negated: !test.negated, ..*test });

@@ -108,7 +108,9 @@ pub fn filter_rule(text: &str, outputs: usize, context: &ArgumentContext<'_>) ->
         "deny" | "drop" => NO_OUTPUT,
         _ => match words::number(action) {
             Some(output) => u16::try_from(output).unwrap_or(NO_OUTPUT - 1),
-            None => return Err(format!("'{action}' is no action: use allow, deny, or the number of an output")),
+            None => {
+                return Err(format!("'{action}' is no action: use allow, deny, or the number of an output"));
+            }
         },
     };
     if output != NO_OUTPUT && usize::from(output) >= outputs {

@@ -94,7 +94,11 @@ impl Primitive {
             Some((None, Data::Ethernet(_))) => Kind::Ethernet,
             Some((None, Data::Number(number))) => match earlier.kind {
                 Some(kind @ (Kind::Field(_) | Kind::Protocol | Kind::Port)) => kind,
-                _ => return Err(format!("{number} is a value of which field? Name it, such as 'port {number}'")),
+                _ => {
+                    return Err(format!(
+                        "{number} is a value of which field? Name it, such as 'port {number}'"
+                    ));
+                }
             },
             None if self.protocol.is_some() => Kind::Protocol,
             None => return Err("a part of the condition is missing".to_owned()),
@@ -222,18 +226,15 @@ impl Primitive {
         let words = |bytes: [u8; 6], is_source: bool| {
             let mut padded = [0; 12];
             padded[if is_source { 6 } else { 0 }..][..6].copy_from_slice(&bytes);
-            let word = |at: usize| {
-                padded[at..at + 4].iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
-            };
+            let word =
+                |at: usize| padded[at..at + 4].iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
             [word(0), word(4), word(8)]
         };
         Ok(self.directed(|is_source| {
             let pairs = words(mask, is_source).into_iter().zip(words(address, is_source));
             let tests = [0, 4, 8].into_iter().zip(pairs).filter(|(_, (mask, _))| *mask != 0);
             Expression::And(
-                tests
-                    .map(|(at, (mask, value))| Expression::equal(Part::Link, at, mask, value))
-                    .collect(),
+                tests.map(|(at, (mask, value))| Expression::equal(Part::Link, at, mask, value)).collect(),
             )
         }))
     }

@@ -276,7 +276,8 @@ impl Program {
             let needed = self.nodes.iter().filter(move |node| node.test.part == part);
             needed.map(move |node| start as usize + node.test.needed_bytes()).max().unwrap_or(0)
         };
-        let safe = of_part(Part::Main, main_offset).max(of_part(Part::Transport, 512)).max(of_part(Part::Link, 0));
+        let safe =
+            of_part(Part::Main, main_offset).max(of_part(Part::Transport, 512)).max(of_part(Part::Link, 0));
         writeln!(f, "safe length {safe}\nalignment offset 0")
     }
 

@@ -134,35 +134,39 @@ impl<const W: usize> Sets<W> {
     #[inline]
     fn decide(&self, parts: &PacketParts<'_>) -> u16 {
         let mut left = self.all;
-        let mut keep = |set: usize| {
-            for (left, set) in left.iter_mut().zip(&self.sets[set]) {
-                *left &= set;
-            }
-        };
         for it in &self.parts {
             let bytes = parts.get(it.part);
             if bytes.len() >= it.needed {
                 for byte in &it.bytes {
                     let class = byte.classes[usize::from(bytes[usize::from(byte.offset)])];
-                    keep(byte.first_set as usize + usize::from(class));
+                    self.keep(&mut left, byte.first_set as usize + usize::from(class));
                 }
             } else {
                 for byte in &it.bytes {
-                    match bytes.get(usize::from(byte.offset)) {
-                        Some(value) => {
-                            keep(byte.first_set as usize + usize::from(byte.classes[usize::from(*value)]))
-                        }
-                        None => keep(byte.missing as usize),
-                    }
+                    let value = bytes.get(usize::from(byte.offset));
+                    let class = value.map(|value| u32::from(byte.classes[usize::from(*value)]));
+                    self.keep(&mut left, class.map_or(byte.missing, |class| byte.first_set + class) as usize);
                 }
             }
         }
-        for (index, word) in left.iter().enumerate() {
-            if *word != 0 {
-                return self.outputs[index * 64 + word.trailing_zeros() as usize];
+        let mut index = 0;
+        while index < W {
+            if left[index] != 0 {
+                return self.outputs[index * 64 + left[index].trailing_zeros() as usize];
             }
+            index += 1;
         }
         self.otherwise
+    }
+
+    #[inline]
+    fn keep(&self, left: &mut [u64; W], set: usize) {
+        let set = &self.sets[set];
+        let mut index = 0;
+        while index < W {
+            left[index] &= set[index];
+            index += 1;
+        }
     }
 }
 

@@ -14,7 +14,12 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![Just(0_u16), Just(0x2000), Just(0x4000), Just(1), Just(0x1fff), any::<u16>()],
         pick(&[0, 1, 64, 255]),
         pick(&[6, 6, 6, 17, 17, 1, 2, 4, 33, 47]),
-        prop::array::uniform2((pick(&[9, 10, 11, 192]), pick(&[0, 1]), pick(&[0, 255]), pick(&[0, 1, 2, 129]))),
+        prop::array::uniform2((
+            pick(&[9, 10, 11, 192]),
+            pick(&[0, 1]),
+            pick(&[0, 255]),
+            pick(&[0, 1, 2, 129]),
+        )),
     );
     let port = || prop_oneof![Just(80_u16), Just(81), Just(22), Just(1023), Just(1024), any::<u16>()];
     let upper = (port(), port(), any::<u64>(), pick(&[0, 2, 0x12, 0x10, 0xff]), any::<u16>());
@@ -50,24 +55,66 @@ fn primitives() -> impl Strategy<Value = String> {
     let text = |options: &'static [&'static str]| prop::sample::select(options).prop_map(str::to_owned);
     let direction = || text(&["", "src ", "dst ", "src and dst ", "src or dst "]);
     let operator = || text(&["", "", "== ", "!= ", "< ", "> ", "<= ", ">= "]);
-    let address =
-        || text(&["10.0.0.1", "10.1.255.129", "11.0.0.0", "192.1.0.2"]);
-    let port = || prop_oneof![text(&["80", "81", "22", "1023", "1024", "0", "65535"]), any::<u16>().prop_map(|it| it.to_string())];
+    let address = || text(&["10.0.0.1", "10.1.255.129", "11.0.0.0", "192.1.0.2"]);
+    let port = || {
+        prop_oneof![
+            text(&["80", "81", "22", "1023", "1024", "0", "65535"]),
+            any::<u16>().prop_map(|it| it.to_string())
+        ]
+    };
     prop_oneof![
         (direction(), text(&["", "!= "]), address()).prop_map(|(d, o, a)| format!("{d}host {o}{a}")),
         (direction(), text(&["10/8", "10.0.0.0/9", "192.0.0.0/2", "10.0.0.0 mask 255.0.255.0"]))
             .prop_map(|(d, n)| format!("{d}net {n}")),
         (direction(), text(&["tcp ", "udp ", ""]), operator(), port())
             .prop_map(|(d, t, o, p)| format!("{d}{t}port {o}{p}")),
-        (direction(), port(), port()).prop_map(|(d, m, p)| format!("{d}port & {} > {p}", m.parse().unwrap_or(1_u16).max(1))),
-        (text(&["ip tos", "ip ttl", "ip hl", "ip vers", "ip dscp", "ip id", "ip len", "ip[8]", "ip[10:2]", "ip[12:4]", "transp[0:2]", "tcp[4:4]", "tcp win", "icmp type"]), operator(), 0..16_u32)
+        (direction(), port(), port())
+            .prop_map(|(d, m, p)| format!("{d}port & {} > {p}", m.parse().unwrap_or(1_u16).max(1))),
+        (
+            text(&[
+                "ip tos",
+                "ip ttl",
+                "ip hl",
+                "ip vers",
+                "ip dscp",
+                "ip id",
+                "ip len",
+                "ip[8]",
+                "ip[10:2]",
+                "ip[12:4]",
+                "transp[0:2]",
+                "tcp[4:4]",
+                "tcp win",
+                "icmp type"
+            ]),
+            operator(),
+            0..16_u32
+        )
             .prop_map(|(f, o, v)| format!("{f} {o}{v}")),
-        (text(&["ip ttl", "tcp[12:2]", "ip[6:2]", "udp[0:4]"]), 1..255_u32, operator(), 0..300_u32)
-            .prop_map(|(f, m, o, v)| format!("{f} & {m} {}{}", o, if o.starts_with(['<', '>']) { v } else { v & 0xff })),
+        (text(&["ip ttl", "tcp[12:2]", "ip[6:2]", "udp[0:4]"]), 1..255_u32, operator(), 0..300_u32).prop_map(
+            |(f, m, o, v)| format!("{f} & {m} {}{}", o, if o.starts_with(['<', '>']) { v } else { v & 0xff })
+        ),
         (text(&["", "!= "]), text(&["6", "17", "1", "47"])).prop_map(|(o, v)| format!("ip proto {o}{v}")),
         text(&[
-            "tcp", "udp", "icmp", "tcpudp", "transp", "syn", "fin ack", "tcp opt rst", "ip frag", "ip unfrag", "ip ect", "ip ce",
-            "true", "false", "port www", "10.0.0.0/8", "icmp type echo-reply", "src port 80 or 81", "ip ect 1",
+            "tcp",
+            "udp",
+            "icmp",
+            "tcpudp",
+            "transp",
+            "syn",
+            "fin ack",
+            "tcp opt rst",
+            "ip frag",
+            "ip unfrag",
+            "ip ect",
+            "ip ce",
+            "true",
+            "false",
+            "port www",
+            "10.0.0.0/8",
+            "icmp type echo-reply",
+            "src port 80 or 81",
+            "ip ect 1",
         ]),
     ]
 }
@@ -103,19 +150,25 @@ fn conditions() -> impl Strategy<Value = Expression> {
     let test = (part, prop::sample::select(&[0_u16, 4][..]), relation, mask, any::<u32>(), any::<bool>());
     let test = test.prop_map(|(part, offset, relation, mask, value, negated)| {
         let mask = mask.max(1);
-        let value = if relation == Relation::Equal { value & 0x0101_0101 & mask } else { value & 0x0303_0303 };
+        let value =
+            if relation == Relation::Equal { value & 0x0101_0101 & mask } else { value & 0x0303_0303 };
         Expression::Test(Test { part, offset, relation, mask, value, negated })
     });
-    prop_oneof![9 => test, 1 => any::<bool>().prop_map(Expression::Constant)].prop_recursive(5, 24, 4, |inner| {
-        let list = || prop::collection::vec(inner.clone(), 0..4);
-        prop_oneof![
-            list().prop_map(Expression::And),
-            list().prop_map(Expression::Or),
-            inner.clone().prop_map(|it| Expression::Not(Box::new(it))),
-            inner.clone().prop_map(Expression::negated_tests),
-            prop::array::uniform3(inner.clone()).prop_map(|all| Expression::If(Box::new(all))),
-        ]
-    })
+    prop_oneof![9 => test, 1 => any::<bool>().prop_map(Expression::Constant)].prop_recursive(
+        5,
+        24,
+        4,
+        |inner| {
+            let list = || prop::collection::vec(inner.clone(), 0..4);
+            prop_oneof![
+                list().prop_map(Expression::And),
+                list().prop_map(Expression::Or),
+                inner.clone().prop_map(|it| Expression::Not(Box::new(it))),
+                inner.clone().prop_map(Expression::negated_tests),
+                prop::array::uniform3(inner.clone()).prop_map(|all| Expression::If(Box::new(all))),
+            ]
+        },
+    )
 }
 
 proptest! {
@@ -183,30 +236,34 @@ fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the output that Click chooses for each packet; `None` if it refuses the rules.
-fn by_click(click: &str, element: &str, outputs: usize, packets: &[Vec<u8>]) -> Option<Vec<u16>> {
+/// Returns the output that Click chooses for each packet, `None` for a packet that its FromDump leaves out. Returns `None`
+/// if Click aborts.
+fn by_click(click: &str, element: &str, outputs: usize, packets: &[Vec<u8>]) -> Option<Vec<Option<u16>>> {
     let folder = std::env::temp_dir().join(format!("weir-classify-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("packets.pcap");
     std::fs::write(&file, capture(packets)).unwrap();
-    let mut graph =
-        format!("FromDump({}, STOP true) -> MarkIPHeader(0) -> c :: {element};\n", file.display());
+    let mut graph = format!(
+        "FromDump({}, STOP true) -> Print(all, CONTENTS NONE, TIMESTAMP true) -> MarkIPHeader(0) -> c :: {element};\n",
+        file.to_str().unwrap()
+    );
     for output in 0..outputs {
         _ = writeln!(graph, "c[{output}] -> Print({output}, CONTENTS NONE, TIMESTAMP true) -> Discard;");
     }
     let run = Command::new(click).args(["-e", &graph]).output().expect("CLICK names Click's program");
     let text = String::from_utf8_lossy(&run.stderr);
-    if !run.status.success() {
-        eprintln!("Click refuses {element}: {text}");
+    // Some rules make Click's optimiser abort.
+    if run.status.code().is_none() {
         return None;
     }
-    let mut chosen = vec![NO_OUTPUT; packets.len()];
+    assert!(run.status.success(), "Click refuses {element}: {text}");
+    let mut chosen = vec![None; packets.len()];
     for line in text.lines() {
         let mut words = line.split(": ");
-        let output = words.next().and_then(|word| word.trim().parse().ok());
+        let output = words.next().map(|word| word.trim().parse().unwrap_or(NO_OUTPUT));
         let at = words.next().and_then(|word| word.split_once('.')?.0.trim().parse::<usize>().ok());
         if let (Some(output), Some(at)) = (output, at) {
-            chosen[at] = output;
+            chosen[at] = Some(output);
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
@@ -232,15 +289,16 @@ fn filters_decide_as_clicks_do() {
             let set = compiled(&rules);
             let Some(expected) = by_click(&click, &format!("IPFilter({})", rules.join(", ")), 3, &packets)
             else {
-                return Err(TestCaseError::fail("Click refuses the rules"));
+                return Ok(());
             };
             for (packet, expected) in packets.iter().zip(expected) {
                 let found = set.decide(&parts(packet));
+                let Some(expected) = expected else { continue };
                 prop_assert_eq!(found, expected, "{:?} {:02x?}\n{}", &rules, packet, set.program(256));
             }
             compared.set(compared.get() + 1);
             Ok(())
         })
         .unwrap();
-    assert!(compared.get() > 0);
+    assert!(compared.get() > 40, "Click aborted in too many of 60 cases: {}", compared.get());
 }

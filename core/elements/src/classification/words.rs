@@ -68,8 +68,7 @@ pub const ICMP_TYPE: Kind = Kind::Field(Field { protocol: Some(ICMP), first_bit:
 
 const PROTOCOLS: &[(&str, u16)] = &[("tcpudp", TCP_OR_UDP), ("transp", TRANSPORT)];
 
-const TCP_FLAGS: &[(&str, u32)] =
-    &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
+const TCP_FLAGS: &[(&str, u32)] = &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
 
 const ICMP_TYPES: &[(&str, u32)] = &[
     ("echo-reply", 0),
@@ -130,7 +129,8 @@ pub fn named(
         (in_table(TCP_FLAGS, word), Kind::TcpOption, "tcp opt", of_protocol(&[TCP, TCP_OR_UDP])),
         (in_table(ICMP_TYPES, word), ICMP_TYPE, "icmp type", of_protocol(&[ICMP])),
     ];
-    let found = candidates.iter().filter_map(|(value, of, text, fits)| Some((((*value)?), *of, *text, *fits)));
+    let found =
+        candidates.iter().filter_map(|(value, of, text, fits)| Some((((*value)?), *of, *text, *fits)));
     let mut choices: Vec<&str> = Vec::new();
     let mut fitting: Vec<(u32, Kind)> = Vec::new();
     for (value, of, text, fits) in found {
