@@ -1,7 +1,8 @@
-//! Measures the time of a decision: the table of an `IPFilter`, its graph of tests, and rules one after another.
+//! Measures the time of a decision: the table of an `IPFilter`, its graph of tests, and rules one after another, as
+//! conditions and as a program in C would have them.
 //!
 //! `cargo run --release -p weir-elements --example classify` prints nanoseconds for each packet, on packets that match one
-//! of the last rules. The last line of each set has the ratio of the table to the rules one after another.
+//! of the last rules. The ratio is that of the table to the rules as in C.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -52,6 +53,83 @@ fn packets() -> Vec<Vec<u8>> {
     (0..PACKETS).map(packet).collect()
 }
 
+/// A rule as a program in C would have it: a structure whose fields are compared one after another.
+struct PlainRule {
+    source: (u32, u32),
+    destination: (u32, u32),
+    protocol: u8,
+    source_ports: (u16, u16),
+    destination_ports: (u16, u16),
+    flags: u8,
+    output: u16,
+}
+
+/// Returns the rules of [`firewall`] in that form.
+fn plain(count: u32) -> Vec<PlainRule> {
+    let any = || PlainRule {
+        source: (0, 0),
+        destination: (0, 0),
+        protocol: 0,
+        source_ports: (0, u16::MAX),
+        destination_ports: (0, u16::MAX),
+        flags: 0,
+        output: 0,
+    };
+    let mut rules = Vec::new();
+    for rule in 0..count - 2 {
+        let host = (10 << 24 | (rule % 7) << 16 | (rule % 11) << 8 | (rule + 1), u32::MAX);
+        let port = |from: u32| (from as u16 + rule as u16, from as u16 + rule as u16);
+        let high = (1024, u16::MAX);
+        rules.push(match rule % 5 {
+            0 => PlainRule {
+                source: (172 << 24 | (16 + rule % 16) << 16, 0xffff_0000),
+                output: u16::MAX,
+                ..any()
+            },
+            1 => PlainRule { destination: host, protocol: 6, destination_ports: port(20), ..any() },
+            2 => PlainRule {
+                source: host,
+                protocol: 6,
+                source_ports: port(20),
+                destination_ports: high,
+                flags: 16,
+                ..any()
+            },
+            3 => PlainRule {
+                destination: (192 << 24 | 168 << 16 | rule << 8, 0xffff_ff00),
+                protocol: 17,
+                destination_ports: port(50),
+                ..any()
+            },
+            _ => PlainRule {
+                source: (10 << 24 | rule << 16, 0xffff_0000),
+                destination: host,
+                output: u16::MAX,
+                ..any()
+            },
+        });
+    }
+    rules.push(PlainRule { protocol: 6, destination_ports: (1024, u16::MAX), flags: 16, ..any() });
+    rules
+}
+
+fn decide_plainly(rules: &[PlainRule], parts: &PacketParts<'_>) -> u16 {
+    let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| parts.main[at + byte]));
+    let port = |at: usize| u16::from_be_bytes([parts.transport[at], parts.transport[at + 1]]);
+    let (source, destination, protocol) = (word(12), word(16), parts.main[9]);
+    let is_first = word(4) & 0x1fff == 0;
+    let (from, to, flags) = (port(0), port(2), parts.transport[13]);
+    let matches = |rule: &&PlainRule| {
+        source & rule.source.1 == rule.source.0
+            && destination & rule.destination.1 == rule.destination.0
+            && (rule.protocol == 0 || (rule.protocol == protocol && is_first))
+            && (rule.source_ports.0..=rule.source_ports.1).contains(&from)
+            && (rule.destination_ports.0..=rule.destination_ports.1).contains(&to)
+            && flags & rule.flags == rule.flags
+    };
+    rules.iter().find(matches).map_or(u16::MAX, |rule| rule.output)
+}
+
 fn measure(packets: &[Vec<u8>], decide: impl Fn(&PacketParts<'_>) -> u16) -> f64 {
     let pass = || {
         let begin = Instant::now();
@@ -79,11 +157,19 @@ fn main() -> Result<(), String> {
         let table = measure(&packets, |parts| set.decide(parts));
         let tests = measure(&packets, |parts| set.decide_by_tests(parts));
         let sequential = measure(&packets, |parts| set.decide_one_by_one(parts));
+        let structures = plain(count);
+        for packet in &packets {
+            let parts = PacketParts { main: packet, transport: &packet[20..], link: &[] };
+            if decide_plainly(&structures, &parts) != set.decide(&parts) {
+                return Err(format!("the structures are not the rules: {packet:?}"));
+            }
+        }
+        let plain = measure(&packets, |parts| decide_plainly(&structures, parts));
         println!(
-            "{count} rules, compiled in {compiled:.1?}: {} {table:.1} ns, graph of tests {tests:.1} ns, one after \
-             another {sequential:.1} ns, ratio {:.2}",
+            "{count} rules, compiled in {compiled:.1?}: {} {table:.1} ns, graph of tests {tests:.1} ns, conditions one \
+             after another {sequential:.1} ns, structures as in C one after another {plain:.1} ns, ratio {:.2}",
             if set.is_table() { "table" } else { "no table" },
-            table / sequential,
+            table / plain,
         );
     }
     Ok(())

@@ -7,12 +7,15 @@
 //! - T. V. Lakshman, D. Stiliadis: "High-Speed Policy-based Packet Forwarding Using Efficient Multi-dimensional Range
 //!   Matching", SIGCOMM 1998.
 
-use super::cubes::{BytePlace, Cube, cubes};
+use super::cubes::{BytePlace, ByteSet, Cube, cubes};
 use super::expression::{PacketParts, Part};
 use super::rules::Rule;
 
 /// The most cubes of a table.
 pub const TABLE_CUBES_MAX: usize = 1024;
+
+/// The most words of 64 bits of a table.
+const TABLE_WORDS_MAX: usize = 512 * 1024;
 
 /// The table, with as many words for each set of cubes as it needs.
 #[derive(Debug)]
@@ -27,9 +30,7 @@ pub enum Table {
 /// A table with sets of `64 * W` cubes.
 #[derive(Debug)]
 pub struct Sets<const W: usize> {
-    parts: Vec<TablePart>,
-    /// The sets of all bytes: for each byte those of its classes, then that of a missing byte.
-    sets: Vec<[u64; W]>,
+    parts: Vec<TablePart<W>>,
     all: [u64; W],
     /// The output of each cube.
     outputs: Vec<u16>,
@@ -38,22 +39,21 @@ pub struct Sets<const W: usize> {
 
 /// The bytes of one part of a packet.
 #[derive(Debug)]
-struct TablePart {
+struct TablePart<const W: usize> {
     part: Part,
     /// The length at which no byte is missing.
     needed: usize,
-    bytes: Vec<TableByte>,
+    bytes: Vec<TableByte<W>>,
 }
 
 /// A byte that rules look at.
 #[derive(Debug)]
-struct TableByte {
+struct TableByte<const W: usize> {
     offset: u16,
-    /// The place of the set of a missing byte.
-    missing: u32,
-    first_set: u32,
-    /// The class of each value. Values of a class are in the same cubes.
-    classes: [u8; 256],
+    /// The cubes that allow that the byte is missing.
+    missing: [u64; W],
+    /// The cubes that allow each value.
+    values: [[u64; W]; 256],
 }
 
 impl Table {
@@ -72,21 +72,19 @@ impl Table {
                 return None;
             }
         }
+        // A last cube of all packets is what happens otherwise.
+        let mut otherwise = otherwise;
+        if let Some((cube, output)) = all.last()
+            && cube.0.is_empty()
+        {
+            otherwise = *output;
+        }
         // Cubes at the end that do what happens without a match need no place.
         while all.last().is_some_and(|(_, output)| *output == otherwise) {
             all.pop();
         }
-        if let Some(last) = all.last()
-            && last.0.0.is_empty()
-        {
-            let otherwise = last.1;
-            all.pop();
-            while all.last().is_some_and(|(_, output)| *output == otherwise) {
-                all.pop();
-            }
-            return Some(Self::of(&all, otherwise));
-        }
-        Some(Self::of(&all, otherwise))
+        let words = all.len().div_ceil(64).next_power_of_two();
+        (places(&all).len() * words <= TABLE_WORDS_MAX / 256).then(|| Self::of(&all, otherwise))
     }
 
     fn of(all: &[(Cube, u16)], otherwise: u16) -> Self {
@@ -114,21 +112,20 @@ impl Table {
 
 impl<const W: usize> Sets<W> {
     fn new(cubes: &[(Cube, u16)], otherwise: u16) -> Self {
-        let mut places: Vec<BytePlace> =
-            cubes.iter().flat_map(|(cube, _)| cube.0.iter().map(|(place, _)| *place)).collect();
-        places.sort_unstable();
-        places.dedup();
-        let (mut parts, mut sets): (Vec<TablePart>, _) = (Vec::new(), Vec::new());
-        for (part, offset) in places {
+        let mut parts: Vec<TablePart<W>> = Vec::new();
+        for (part, offset) in places(cubes) {
             if parts.last().is_none_or(|it| it.part != part) {
                 parts.push(TablePart { part, needed: 0, bytes: Vec::new() });
             }
             let Some(place) = parts.last_mut() else { continue };
             place.needed = usize::from(offset) + 1;
-            place.bytes.push(TableByte::new(cubes, (part, offset), &mut sets));
+            place.bytes.push(TableByte::new(cubes, (part, offset)));
         }
-        let all = set_of(cubes, |_| true);
-        Self { parts, sets, all, outputs: cubes.iter().map(|(_, output)| *output).collect(), otherwise }
+        let mut all = [0; W];
+        for index in 0..cubes.len() {
+            all[index / 64] |= 1 << (index % 64);
+        }
+        Self { parts, all, outputs: cubes.iter().map(|(_, output)| *output).collect(), otherwise }
     }
 
     #[inline]
@@ -138,14 +135,12 @@ impl<const W: usize> Sets<W> {
             let bytes = parts.get(it.part);
             if bytes.len() >= it.needed {
                 for byte in &it.bytes {
-                    let class = byte.classes[usize::from(bytes[usize::from(byte.offset)])];
-                    self.keep(&mut left, byte.first_set as usize + usize::from(class));
+                    keep(&mut left, &byte.values[usize::from(bytes[usize::from(byte.offset)])]);
                 }
             } else {
                 for byte in &it.bytes {
                     let value = bytes.get(usize::from(byte.offset));
-                    let class = value.map(|value| u32::from(byte.classes[usize::from(*value)]));
-                    self.keep(&mut left, class.map_or(byte.missing, |class| byte.first_set + class) as usize);
+                    keep(&mut left, value.map_or(&byte.missing, |value| &byte.values[usize::from(*value)]));
                 }
             }
         }
@@ -158,43 +153,40 @@ impl<const W: usize> Sets<W> {
         }
         self.otherwise
     }
+}
 
-    #[inline]
-    fn keep(&self, left: &mut [u64; W], set: usize) {
-        let set = &self.sets[set];
-        let mut index = 0;
-        while index < W {
-            left[index] &= set[index];
-            index += 1;
-        }
+#[inline]
+fn keep<const W: usize>(left: &mut [u64; W], set: &[u64; W]) {
+    let mut index = 0;
+    while index < W {
+        left[index] &= set[index];
+        index += 1;
     }
 }
 
-/// Returns the set of cubes for which this is true.
-fn set_of<const W: usize>(cubes: &[(Cube, u16)], contains: impl Fn(&Cube) -> bool) -> [u64; W] {
-    let mut set = [0; W];
-    for (index, _) in cubes.iter().enumerate().filter(|(_, (cube, _))| contains(cube)) {
-        set[index / 64] |= 1 << (index % 64);
-    }
-    set
+/// Returns the bytes that cubes look at, in order.
+fn places(cubes: &[(Cube, u16)]) -> Vec<BytePlace> {
+    let mut places: Vec<BytePlace> =
+        cubes.iter().flat_map(|(cube, _)| cube.0.iter().map(|(place, _)| *place)).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
-impl TableByte {
-    fn new<const W: usize>(cubes: &[(Cube, u16)], place: BytePlace, sets: &mut Vec<[u64; W]>) -> Self {
-        let first = sets.len();
-        let mut classes = [0; 256];
-        for (value, class) in (0..=u8::MAX).zip(&mut classes) {
-            let set = set_of(cubes, |cube| cube.set(place).contains(Some(value)));
-            let known = sets[first..].iter().position(|it| *it == set);
-            // There are at most 256 classes.
-            *class = u8::try_from(known.unwrap_or(sets.len() - first)).unwrap_or(u8::MAX);
-            if known.is_none() {
-                sets.push(set);
+impl<const W: usize> TableByte<W> {
+    fn new(cubes: &[(Cube, u16)], place: BytePlace) -> Self {
+        let sets: Vec<ByteSet> = cubes.iter().map(|(cube, _)| cube.set(place)).collect();
+        let with = |value: Option<u8>| {
+            let mut set = [0; W];
+            for (index, _) in sets.iter().enumerate().filter(|(_, it)| it.contains(value)) {
+                set[index / 64] |= 1 << (index % 64);
             }
+            set
+        };
+        let mut values = [[0; W]; 256];
+        for (value, set) in (0..=u8::MAX).zip(&mut values) {
+            *set = with(Some(value));
         }
-        let narrow = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
-        let missing = narrow(sets.len());
-        sets.push(set_of(cubes, |cube| cube.set(place).contains(None)));
-        Self { offset: place.1, missing, first_set: narrow(first), classes }
+        Self { offset: place.1, missing: with(None), values }
     }
 }

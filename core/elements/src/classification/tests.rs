@@ -4,6 +4,46 @@ use super::*;
 use proptest::prelude::*;
 use std::fmt::Write as _;
 use std::process::Command;
+use weir_graph::arguments::{ArgumentContext, ArgumentNames, Ipv4Prefix};
+use weir_graph::language::Landmark;
+
+/// The names of an AddressInfo and a PortInfo.
+struct SomeNames;
+
+impl ArgumentNames for SomeNames {
+    fn ipv4(&self, name: &str) -> Option<std::net::Ipv4Addr> {
+        (name == "BASTION").then_some([10, 0, 0, 1].into())
+    }
+
+    fn ipv4_prefix(&self, name: &str) -> Option<Ipv4Prefix> {
+        (name == "INSIDE")
+            .then_some(Ipv4Prefix { address: [11, 0, 0, 0].into(), mask: [255, 0, 0, 0].into() })
+    }
+
+    fn port(&self, protocol: u8, name: &str) -> Option<u16> {
+        (protocol == 6 && name == "alternative").then_some(8080)
+    }
+}
+
+#[test]
+fn names_of_other_elements_are_addresses_and_ports() {
+    let landmark = Landmark { file: "test".into(), line: 1 };
+    let context = ArgumentContext { element: "", class: "IPFilter", landmark: &landmark, names: &SomeNames };
+    let rule = |text| ip::filter_rule(text, 1, &context).map(|rule| rule.condition);
+    for (named, plain) in [
+        ("allow src BASTION && dst INSIDE", "allow src 10.0.0.1 && dst 11/8"),
+        ("allow dst net INSIDE", "allow dst net 11/8"),
+        ("allow dst tcp port alternative", "allow dst tcp port 8080"),
+        ("allow alternative", "allow tcp port 8080 or udp port 8080"),
+    ] {
+        let (named, plain) = (rule(named), rule(plain));
+        assert!(named.is_ok(), "{named:?}");
+        let bytes = [&[0x45; 9][..], &[6, 0x45, 0x45, 10, 0, 0, 1, 11, 9, 9, 9, 9, 9, 0x1f, 0x90]].concat();
+        let is_true = |it: &Expression| it.is_true(&PacketParts { main: &bytes, ..parts(&bytes) });
+        assert_eq!(named.as_ref().map(is_true), plain.as_ref().map(is_true));
+    }
+    assert!(rule("allow udp port alternative").is_err());
+}
 
 /// A packet that is cut anywhere, with values that occur in rules.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
@@ -100,7 +140,6 @@ fn primitives() -> impl Strategy<Value = String> {
             "udp",
             "icmp",
             "tcpudp",
-            "transp",
             "syn",
             "fin ack",
             "tcp opt rst",
@@ -140,6 +179,25 @@ fn filters(most: usize) -> impl Strategy<Value = Vec<String>> {
 fn compiled(rules: &[String]) -> RuleSet {
     let texts: Vec<&str> = rules.iter().map(String::as_str).collect();
     ip_filter(&texts, 3).unwrap_or_else(|reason| panic!("{rules:?}: {reason}"))
+}
+
+/// Random patterns of a `Classifier`.
+fn clauses() -> impl Strategy<Value = String> {
+    let value = prop_oneof![
+        Just("01"),
+        Just("0?"),
+        Just("0102"),
+        Just("?1030?"),
+        Just("00000001"),
+        Just("0102030001")
+    ];
+    let clause =
+        (any::<bool>(), 0..8_u8, value, prop::option::of(any::<u64>())).prop_map(|(not, at, value, mask)| {
+            let mask =
+                mask.map(|mask| format!("%{}", &format!("{mask:016x}")[..value.len()])).unwrap_or_default();
+            format!("{}{at}/{value}{mask}", if not { "!" } else { "" })
+        });
+    prop_oneof![9 => prop::collection::vec(clause, 1..4).prop_map(|all| all.join(" ")), 1 => Just("-".to_owned())]
 }
 
 /// Random conditions on a few bytes, also of forms that no pattern has.
@@ -239,12 +297,20 @@ fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
 /// Returns the output that Click chooses for each packet, `None` for a packet that its FromDump leaves out. Returns `None`
 /// if Click aborts.
 fn by_click(click: &str, element: &str, outputs: usize, packets: &[Vec<u8>]) -> Option<Vec<Option<u16>>> {
-    let folder = std::env::temp_dir().join(format!("weir-classify-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!(
+        "weir-classify-{}-{outputs}-{}",
+        std::process::id(),
+        element.len()
+    ));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("packets.pcap");
     std::fs::write(&file, capture(packets)).unwrap();
+    let (before, element) = match element.split_once(" -> ") {
+        Some((before, element)) => (format!("{before} ->"), element),
+        None => ("MarkIPHeader(0) ->".to_owned(), element),
+    };
     let mut graph = format!(
-        "FromDump({}, STOP true) -> Print(all, CONTENTS NONE, TIMESTAMP true) -> MarkIPHeader(0) -> c :: {element};\n",
+        "FromDump({}, STOP true) -> Print(all, CONTENTS NONE, TIMESTAMP true) -> {before} c :: {element};\n",
         file.to_str().unwrap()
     );
     for output in 0..outputs {
@@ -301,4 +367,56 @@ fn filters_decide_as_clicks_do() {
         })
         .unwrap();
     assert!(compared.get() > 40, "Click aborted in too many of 60 cases: {}", compared.get());
+}
+
+#[test]
+fn classifiers_decide_as_clicks_do() {
+    let Ok(click) = std::env::var("CLICK") else {
+        eprintln!("skipped: CLICK does not name Click's program");
+        return;
+    };
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    // Click's capture reader wants IP headers. They are before the bytes that the patterns are about.
+    let packet = prop::collection::vec(0..4_u8, 0..14).prop_map(|bytes| {
+        [&[0x45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat()
+    });
+    let inputs = (prop::collection::vec(clauses(), 1..6), prop::collection::vec(packet, 200));
+    runner
+        .run(&inputs, |(patterns, packets)| {
+            let rules = patterns
+                .iter()
+                .zip(0..)
+                .map(|(pattern, output)| Rule { condition: super::bytes::parse(pattern).unwrap(), output });
+            let set = RuleSet::new(rules.collect());
+            let element = format!("Classifier({})", patterns.join(", "));
+            let expected = by_click(&click, &format!("Strip(20) -> {element}"), patterns.len(), &packets)
+                .ok_or_else(|| TestCaseError::reject("Click aborts"))?;
+            for (packet, expected) in packets.iter().zip(expected) {
+                let parts = PacketParts { main: &packet[20..], ..PacketParts::default() };
+                let Some(expected) = expected else { continue };
+                prop_assert_eq!(set.decide(&parts), expected, "{:?} {:02x?}", &patterns, packet);
+                prop_assert_eq!(set.decide_by_tests(&parts), expected, "{:?} {:02x?}", &patterns, packet);
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Each address is a cube of its own, and they are more than a table has.
+#[test]
+fn rules_that_are_too_many_for_a_table_are_a_graph_of_tests() {
+    let rules: Vec<String> = (0..1100_u32)
+        .map(|it| format!("{} src 10.0.{}.{} && dst 10.{}.0.{}", it % 2, it / 256, it % 256, it % 7, it % 11))
+        .collect();
+    let set = compiled(&rules);
+    assert!(!set.is_table() && compiled(&rules[..1000]).is_table());
+    for it in 0..1200_u32 {
+        let [_, _, high, low] = it.to_be_bytes();
+        let mut packet = vec![0x45; 12];
+        packet.extend([10, 0, high, low, 10, (it % 7) as u8, 0, (it % 11) as u8]);
+        let parts = parts(&packet);
+        let expected = if it < 1100 { (it % 2) as u16 } else { NO_OUTPUT };
+        assert_eq!((set.decide(&parts), set.decide_one_by_one(&parts)), (expected, expected));
+    }
 }
