@@ -4,6 +4,9 @@
 //! `cargo run --release -p weir-elements --example classify` prints nanoseconds for each packet, on packets that match one
 //! of the last rules. The ratio is that of the table to the rules as in C.
 
+// The numbers of rules and random numbers are cut to the fields of packets.
+#![allow(clippy::cast_possible_truncation)]
+
 use std::hint::black_box;
 use std::time::Instant;
 use weir_elements::classification::{PacketParts, RuleSet, ip_filter};
@@ -46,7 +49,18 @@ fn packets() -> Vec<Vec<u8>> {
         bytes.extend([192, 168, (100 + next(&mut state) % 90) as u8, next(&mut state) as u8]);
         bytes.extend([0x30, 0x39]);
         bytes.extend((1000 + (next(&mut state) % 60_000) as u16).to_be_bytes());
-        bytes.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, if next(&mut state) % 2 == 0 { 0x10 } else { 2 }]);
+        bytes.extend([
+            0,
+            0,
+            0,
+            1,
+            0,
+            0,
+            0,
+            1,
+            0x50,
+            if next(&mut state).is_multiple_of(2) { 0x10 } else { 2 },
+        ]);
         bytes.resize(60, 0);
         bytes
     };

@@ -169,11 +169,13 @@ struct IpRules {
 /// The most patterns whose handlers are listed. Others can be used all the same.
 const LISTED: usize = 64;
 
+const DIGITS: &[u8; 10] = b"0123456789";
+
 const NAME_BYTES: [[u8; 9]; LISTED] = {
     let mut names = [*b"pattern00"; LISTED];
     let mut index = 0;
     while index < LISTED {
-        let (tens, ones) = (b'0' + (index / 10) as u8, b'0' + (index % 10) as u8);
+        let (tens, ones) = (DIGITS[index / 10], DIGITS[index % 10]);
         if index < 10 {
             names[index][7] = ones;
         } else {

@@ -157,12 +157,13 @@ impl Program {
             Next::Node(at) => places.get(&at).map_or(Next::End, |at| Next::Node(*at)),
             other => other,
         };
-        self.entry = moved(self.entry);
         let kept = reached.iter().map(|at| {
             let node = self.nodes[*at as usize];
             Node { next: node.next.map(moved), ..node }
         });
-        self.nodes = kept.collect();
+        let kept = kept.collect();
+        self.entry = moved(self.entry);
+        self.nodes = kept;
     }
 }
 
