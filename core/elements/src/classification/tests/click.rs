@@ -46,9 +46,7 @@ fn by_click(click: &str, element: &str, outputs: usize, packets: &[Vec<u8>]) -> 
     let run = Command::new(click).args(["-e", &graph]).output().expect("CLICK names Click's program");
     let text = String::from_utf8_lossy(&run.stderr);
     // Some rules make Click's optimiser abort.
-    if run.status.code().is_none() {
-        return None;
-    }
+    run.status.code()?;
     assert!(run.status.success(), "Click refuses {element}: {text}");
     let mut chosen = vec![None; packets.len()];
     for line in text.lines() {
