@@ -1,8 +1,19 @@
 //! Elements that add, remove and check bytes.
 
+mod align;
+mod length;
 mod strip;
+mod strip_to_network;
 
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
-pub const CLASSES: &[&ElementClass] = &[&strip::STRIP, &strip::UNSTRIP];
+pub const CLASSES: &[&ElementClass] = &[
+    &strip::STRIP,
+    &strip::UNSTRIP,
+    &strip_to_network::CLASS,
+    &length::TRUNCATE,
+    &length::PAD,
+    &length::CHECK,
+    &align::CLASS,
+];

@@ -1,8 +1,13 @@
 //! Queues, and elements that pull from them.
 
 mod queue;
+mod rate;
+mod rated_unqueue;
+mod schedulers;
+mod shaper;
 mod unqueue;
 
+pub use rate::TokenBucket;
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
@@ -15,4 +20,9 @@ pub const CLASSES: &[&ElementClass] = &[
     &queue::MIXED_QUEUE,
     &queue::FRONT_DROP_QUEUE,
     &unqueue::CLASS,
+    &schedulers::ROUND_ROBIN,
+    &schedulers::PRIO,
+    &shaper::CLASS,
+    &rated_unqueue::RATED,
+    &rated_unqueue::BANDWIDTH_RATED,
 ];

@@ -1,10 +1,10 @@
 //! `InfiniteSource`: sends copies of a packet as fast as it can.
 
-use std::rc::Rc;
+use super::content::{DATA_DEFAULT, LENGTH_MAX, PacketContent};
 use weir_graph::arguments::{ByteString, RawArgument};
 use weir_graph::engine::{
     BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, Reason, SignalId, SourceBytes, TaskRun, WaitsFor, most_packets,
+    Packet, Reason, SignalId, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 
@@ -44,7 +44,7 @@ Handlers:
   length  rw  the argument",
     build: |cx| {
         let mut args = cx.arguments();
-        let data = args.either("DATA").or(ByteString(DEFAULT.to_vec())).0;
+        let data = args.either("DATA").or(ByteString(DATA_DEFAULT.to_vec())).0;
         let limit = args.either("LIMIT").or(-1);
         let burst = args.either("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
         let active = args.either("ACTIVE").or(true);
@@ -58,35 +58,22 @@ Handlers:
         args.end()?;
         let end_call = if stop { Some("stop".to_owned()) } else { call.map(|call| call.0) };
         let nonempty = cx.services.signals.create(active);
-        let bytes: Rc<dyn SourceBytes> = Rc::new(Vec::new());
-        let waits_for = WaitsFor::Nothing;
-        let mut source = InfiniteSource {
-            data,
-            length,
+        Ok(BuiltElement::emitting(InfiniteSource {
+            content: PacketContent::new(data, length),
             limit,
             burst,
             active,
             has_time,
             end_call,
             count: 0,
-            bytes,
             nonempty,
-            waits_for,
-        };
-        source.make_bytes();
-        Ok(BuiltElement::emitting(source))
+            waits_for: WaitsFor::Nothing,
+        }))
     },
 };
 
-/// The bytes of a packet without DATA.
-const DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
-
-/// The most bytes of a packet.
-const LENGTH_MAX: u32 = 65_535;
-
 struct InfiniteSource {
-    data: Vec<u8>,
-    length: Option<u32>,
+    content: PacketContent,
     /// Negative for no limit.
     limit: i64,
     burst: u32,
@@ -94,22 +81,11 @@ struct InfiniteSource {
     has_time: bool,
     end_call: Option<String>,
     count: u64,
-    /// What all packets share.
-    bytes: Rc<dyn SourceBytes>,
     nonempty: SignalId,
     waits_for: WaitsFor,
 }
 
 impl InfiniteSource {
-    fn make_bytes(&mut self) {
-        let length = self.length.map_or(self.data.len(), |length| length as usize);
-        let bytes: Vec<u8> = match self.data.is_empty() {
-            true => vec![0; length],
-            false => self.data.iter().copied().cycle().take(length).collect(),
-        };
-        self.bytes = Rc::new(bytes);
-    }
-
     /// Returns the number of packets that are left, at most `most`.
     fn left(&self, most: usize) -> usize {
         match u64::try_from(self.limit) {
@@ -120,8 +96,7 @@ impl InfiniteSource {
 
     fn next(&mut self, cx: &mut Context<'_>) -> Packet {
         self.count += 1;
-        let length = self.bytes.bytes().len();
-        let mut packet = cx.services.pool.of_source(Rc::clone(&self.bytes), 0..length);
+        let mut packet = self.content.packet(&mut cx.services.pool);
         if self.has_time {
             let now = cx.services.now();
             packet.set_time(now);
@@ -204,17 +179,15 @@ impl Element for InfiniteSource {
                 Ok(String::new())
             };
         "data": "the bytes of a packet",
-            read |this, _, _| Ok(String::from_utf8_lossy(&this.data).into_owned()),
+            read |this, _, _| Ok(String::from_utf8_lossy(this.content.data()).into_owned()),
             write |this, value, _| {
-                this.data = crate::values::read::<ByteString>(value)?.0;
-                this.make_bytes();
+                this.content.set_data(crate::values::read::<ByteString>(value)?.0);
                 Ok(String::new())
             };
         "length": "the length of a packet",
-            read |this, _, _| Ok(this.bytes.bytes().len().to_string()),
+            read |this, _, _| Ok(this.content.length().to_string()),
             write |this, value, _| {
-                this.length = Some(crate::values::read::<u32>(value)?.min(LENGTH_MAX));
-                this.make_bytes();
+                this.content.set_length(crate::values::read(value)?);
                 Ok(String::new())
             };
     }

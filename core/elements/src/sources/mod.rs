@@ -1,13 +1,24 @@
 //! Sources and sinks of packets.
 
+mod content;
 mod discard;
 mod from_dump;
 mod idle;
 mod infinite_source;
+mod rated_source;
+mod timed;
 mod to_dump;
 
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
-pub const CLASSES: &[&ElementClass] =
-    &[&idle::CLASS, &discard::CLASS, &infinite_source::CLASS, &from_dump::CLASS, &to_dump::CLASS];
+pub const CLASSES: &[&ElementClass] = &[
+    &idle::CLASS,
+    &discard::CLASS,
+    &infinite_source::CLASS,
+    &rated_source::CLASS,
+    &timed::SOURCE,
+    &timed::SINK,
+    &from_dump::CLASS,
+    &to_dump::CLASS,
+];

@@ -2,6 +2,8 @@
 
 mod null;
 mod paint;
+mod paint_tee;
+mod round_robin_switch;
 mod switch;
 mod tee;
 
@@ -13,6 +15,9 @@ pub const CLASSES: &[&ElementClass] = &[
     &null::PUSH_NULL,
     &null::PULL_NULL,
     &paint::CLASS,
+    &paint_tee::TEE,
+    &paint_tee::SWITCH,
+    &round_robin_switch::CLASS,
     &switch::CLASS,
     &tee::TEE,
     &tee::PULL_TEE,

@@ -1,0 +1,118 @@
+//! `Shaper`: lets packets through that are pulled, up to a rate.
+
+use super::rate::EvenRate;
+use weir_graph::engine::{
+    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
+    Packet, Reason, SignalId, TaskRun, WaitsFor,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "Shaper",
+    ports: "1/1-2",
+    processing: "l/l",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::CLOCK,
+    order: OrderDependence::Ordered,
+    manual: "\
+lets pulled packets through, up to a rate
+
+Shaper(RATE)
+
+At most RATE packets a second can be pulled from output 0, evenly spaced. If those that pull are late, Shaper makes up \
+for it, up to the packets of a second. From output 1, if it is connected, packets can be pulled whenever output 0 has \
+none.
+
+Arguments:
+  RATE  packets per second
+
+Handlers:
+  rate   rw  the argument
+  reset  w   forgets the packets that were let through",
+    build: |cx| {
+        let outputs = cx.ports().targets.len();
+        let mut args = cx.arguments();
+        let rate = args.either("RATE").required();
+        args.end()?;
+        let due = cx.services.signals.create(true);
+        Ok(BuiltElement::emitting(Shaper {
+            rate: EvenRate::new(rate),
+            due,
+            has_signal: outputs == 1,
+            waits_for: WaitsFor::Nothing,
+        }))
+    },
+};
+
+struct Shaper {
+    rate: EvenRate,
+    /// Active while a pull may be successful.
+    due: SignalId,
+    /// With a second output, one that pulls may be successful at any time.
+    has_signal: bool,
+    waits_for: WaitsFor,
+}
+
+impl Shaper {
+    fn change(&mut self, rate: u32, cx: &mut Context<'_>) -> String {
+        self.rate = EvenRate::new(rate);
+        cx.services.wake(self.due);
+        String::new()
+    }
+}
+
+impl Element for Shaper {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        // The task does nothing but to pass the signal of packets upstream on.
+        self.waits_for = cx.wait_for_packets(0);
+        cx.add_task(false);
+        Ok(())
+    }
+
+    fn nonempty_signal(&self) -> Option<SignalId> {
+        self.has_signal.then_some(self.due)
+    }
+
+    fn run(&mut self, _: usize, cx: &mut Context<'_>) -> TaskRun {
+        cx.services.wake(self.due);
+        TaskRun { work: 0, again: false }
+    }
+
+    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+        cx.services.wake(self.due);
+    }
+
+    handlers! {
+        "rate": "packets per second",
+            read |this, _, _| Ok(this.rate.rate().to_string()),
+            write |this, value, cx| Ok(this.change(crate::values::read(value)?, cx));
+        "reset": "forgets the packets that were let through",
+            write |this, _, cx| Ok(this.change(this.rate.rate(), cx));
+    }
+}
+
+impl EmittingElement for Shaper {
+    fn pull(&mut self, output: usize, cx: &mut Context<'_>) -> Option<Packet> {
+        let now = cx.services.now();
+        let is_due = self.rate.is_due(now);
+        if is_due != (output == 0) {
+            if output == 0 {
+                cx.services.signals.sleep(self.due);
+                if let Some(next) = self.rate.next_time() {
+                    cx.set_timer(next, 0);
+                }
+            }
+            return None;
+        }
+        let packet = cx.pull(0);
+        if packet.is_some() && output == 0 {
+            self.rate.count();
+        }
+        if packet.is_none() && !cx.is_active(&self.waits_for) {
+            cx.services.signals.sleep(self.due);
+        }
+        packet
+    }
+}

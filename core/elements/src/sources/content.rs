@@ -1,0 +1,62 @@
+//! The bytes of packets that a source makes.
+
+use std::rc::Rc;
+use weir_graph::engine::{Packet, PacketPool, SourceBytes};
+
+/// The bytes of a packet without DATA.
+pub const DATA_DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
+
+/// The most bytes of a packet.
+pub const LENGTH_MAX: u32 = 65_535;
+
+/// The bytes that all packets of a source share.
+pub struct PacketContent {
+    data: Vec<u8>,
+    length: Option<u32>,
+    bytes: Rc<dyn SourceBytes>,
+}
+
+impl PacketContent {
+    /// Returns packets with these bytes, cut or repeated to a length if there is one.
+    pub fn new(data: Vec<u8>, length: Option<u32>) -> Self {
+        let mut content = Self { data, length, bytes: Rc::new(Vec::new()) };
+        content.make();
+        content
+    }
+
+    fn make(&mut self) {
+        let length = self.length.map_or(self.data.len(), |length| length as usize);
+        let bytes: Vec<u8> = match self.data.is_empty() {
+            true => vec![0; length],
+            false => self.data.iter().copied().cycle().take(length).collect(),
+        };
+        self.bytes = Rc::new(bytes);
+    }
+
+    /// Returns the bytes that the length is applied to.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Sets the bytes that the length is applied to.
+    pub fn set_data(&mut self, data: Vec<u8>) {
+        self.data = data;
+        self.make();
+    }
+
+    /// Returns the length of a packet.
+    pub fn length(&self) -> usize {
+        self.bytes.bytes().len()
+    }
+
+    /// Sets the length of a packet, at most [`LENGTH_MAX`].
+    pub fn set_length(&mut self, length: u32) {
+        self.length = Some(length.min(LENGTH_MAX));
+        self.make();
+    }
+
+    /// Returns a packet.
+    pub fn packet(&self, pool: &mut PacketPool) -> Packet {
+        pool.of_source(Rc::clone(&self.bytes), 0..self.length())
+    }
+}
