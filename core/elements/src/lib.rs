@@ -11,6 +11,7 @@
 
 mod bytes;
 pub mod classification;
+mod control;
 mod headers;
 mod ip;
 mod measuring;
@@ -32,6 +33,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
     ("Measuring", measuring::CLASSES),
+    ("Control", control::CLASSES),
 ];
 
 /// Returns all element classes.

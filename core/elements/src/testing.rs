@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `graph` | the configuration |
 //! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write |
-//! | `file NAME` | a text that elements can read |
+//! | `file NAME` | a text that elements can read; after `handlers` or `errors`, one that they have to write |
 //! | `write` | write handlers that are called before the run, one a line |
 //! | `handlers` | read handlers that are called after the run, each with its value; a value with several lines follows in lines that begin with two spaces |
 //! | `stderr`, `stdout` | the text on standard error, and on standard output |
@@ -66,6 +66,7 @@ struct TestPacket {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Results {
     captures: BTreeMap<String, Vec<TestPacket>>,
+    files: BTreeMap<String, String>,
     handlers: Vec<(String, String)>,
     errors: Option<String>,
     /// The texts, if the test states them.
@@ -121,6 +122,9 @@ impl GraphTest {
                         _ = test.expected.captures.insert(name.to_owned(), Vec::new())
                     }
                     ["capture", name] => _ = test.inputs.insert(name.to_owned(), Vec::new()),
+                    ["file", name] if has_results => {
+                        _ = test.expected.files.insert(name.to_owned(), String::new())
+                    }
                     ["file", name] => _ = test.files.insert(name.to_owned(), String::new()),
                     ["graph"] | ["write"] | ["ends"] => {}
                     _ => return Err(wrong(format!("no section is named '{}'", name.trim()))),
@@ -133,7 +137,8 @@ impl GraphTest {
                 [] => test.title.push_str(line),
                 ["graph"] => _ = writeln!(test.graph, "{line}"),
                 ["file", name] => {
-                    let text = test.files.entry(name.to_owned()).or_default();
+                    let all = if has_results { &mut test.expected.files } else { &mut test.files };
+                    let text = all.entry(name.to_owned()).or_default();
                     _ = writeln!(text, "{line}");
                 }
                 ["stderr"] => add_line(&mut test.expected.stderr, line),
@@ -228,7 +233,7 @@ impl GraphTest {
             results.errors = Some(errors.iter().map(|error| format!("{error}\n")).collect());
         }
         let written = written.take();
-        results.captures = written.captures;
+        (results.captures, results.files) = (written.captures, written.files);
         (results.stderr, results.stdout) = (Some(written.stderr), Some(written.stdout));
         results
     }
@@ -252,6 +257,9 @@ impl GraphTest {
         for (name, expected) in &self.expected.captures {
             let found = found.captures.get(name).map_or(&[][..], Vec::as_slice);
             same(&format!("capture {name}"), &show_packets(expected), &show_packets(found))?;
+        }
+        for (name, expected) in &self.expected.files {
+            same(&format!("file {name}"), expected, found.files.get(name).map_or("", String::as_str))?;
         }
         if let Some(expected) = &self.expected.stderr {
             same("stderr", expected, found.stderr.as_deref().unwrap_or_default())?;
@@ -301,6 +309,7 @@ fn show_packets(packets: &[TestPacket]) -> String {
 #[derive(Debug, Default)]
 struct Written {
     captures: BTreeMap<String, Vec<TestPacket>>,
+    files: BTreeMap<String, String>,
     stderr: String,
     stdout: String,
 }
@@ -363,6 +372,16 @@ impl System for TestSystem {
             .get(name)
             .map(|text| text.clone().into_bytes())
             .ok_or_else(|| format!("{name}: no such file"))
+    }
+
+    fn write_file(&mut self, name: &str, bytes: &[u8], is_new: bool) -> Result<(), String> {
+        let mut written = self.written.borrow_mut();
+        let file = written.files.entry(name.to_owned()).or_default();
+        if is_new {
+            file.clear();
+        }
+        file.push_str(&String::from_utf8_lossy(bytes));
+        Ok(())
     }
 
     fn write_text(&mut self, output: TextOutput, text: &str) {

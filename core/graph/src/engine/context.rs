@@ -38,6 +38,8 @@ pub struct Services {
     pub(super) calls: Vec<(usize, String)>,
     /// The number of requests to stop the driver.
     pub(super) stops: u32,
+    /// The element that decides when the driver stops.
+    pub(super) stop_manager: Option<usize>,
     random: u64,
 }
 
@@ -53,6 +55,7 @@ impl Services {
             emitted: Vec::new(),
             calls: Vec::new(),
             stops: 0,
+            stop_manager: None,
             random: seed,
         }
     }
@@ -70,6 +73,19 @@ impl Services {
     /// Asks the driver to stop, after the task or timer that runs.
     pub fn stop(&mut self) {
         self.stops += 1;
+    }
+
+    /// Takes a request to stop the driver back.
+    pub fn withdraw_stop(&mut self) {
+        self.stops = self.stops.saturating_sub(1);
+    }
+
+    /// Makes an element the one that decides when the driver stops: for each request, its handler `step` is called with the
+    /// value `router`, and the request can be withdrawn. Returns false if there is one already.
+    pub fn manage_stops(&mut self, element: usize) -> bool {
+        let is_first = self.stop_manager.is_none();
+        self.stop_manager.get_or_insert(element);
+        is_first
     }
 
     /// Calls a write handler, when the element that runs has returned. `element` is the index of the element that calls.
@@ -115,6 +131,12 @@ impl Context<'_> {
     /// Returns the index of the element.
     pub fn element(&self) -> usize {
         self.this
+    }
+
+    /// Returns the name and the class of the element, as `NAME :: CLASS`.
+    pub fn read_own_name(&self) -> String {
+        let declared = &self.graph.declared[self.this];
+        format!("{} :: {}", declared.name, declared.class)
     }
 
     /// Gives the packets that were emitted from this index on their orders, as parts of their packet's.

@@ -14,6 +14,9 @@ use super::router::{Graph, Router, Waiting};
 /// The tasks that run before timers and the system get their turn, as in Click.
 const TASKS_PER_ROUND: usize = 128;
 
+/// The most requests to stop that an element can withdraw one after the other.
+const STOPS_MAX: usize = 1000;
+
 /// Memory that the driver keeps between packets.
 pub(super) struct Driver {
     /// The batches that wait for each element.
@@ -44,7 +47,7 @@ impl Router {
     /// Runs tasks, then timers. Returns false when the graph has stopped, or nothing is left to do.
     pub fn step(&mut self) -> bool {
         for _ in 0..TASKS_PER_ROUND {
-            if self.services.stops > 0 {
+            if self.is_stopped() {
                 return false;
             }
             let Some(element) = self.services.schedule.next_task() else { break };
@@ -63,7 +66,27 @@ impl Router {
         } else if !has_task {
             return false;
         }
-        self.services.stops == 0
+        !self.is_stopped()
+    }
+
+    /// Returns true if the driver has to stop. An element that manages stops may withdraw them.
+    fn is_stopped(&mut self) -> bool {
+        for _ in 0..STOPS_MAX {
+            let before = self.services.stops;
+            let Some(manager) = self.services.stop_manager.filter(|_| before > 0) else { break };
+            let result = self
+                .context(manager)
+                .with_element(manager, |it, cx| it.element().write_handler("step", "router", cx));
+            if let Some(Some(Err(reason))) = result {
+                let name = &self.graph.declared[manager].name;
+                self.services.system.write_text(TextOutput::Error, &format!("{name}: {reason}\n"));
+            }
+            self.dispatch();
+            if self.services.stops >= before {
+                break;
+            }
+        }
+        self.services.stops > 0
     }
 
     fn run_task(&mut self, element: usize) {

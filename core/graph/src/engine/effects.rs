@@ -84,6 +84,16 @@ pub trait System {
     /// Fails with a reason.
     fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String>;
 
+    /// Writes bytes to a file: to its end, or as its first bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no such files.
+    fn write_file(&mut self, name: &str, bytes: &[u8], is_new: bool) -> Result<(), String> {
+        let _ = (bytes, is_new);
+        Err(format!("{name}: files cannot be written here"))
+    }
+
     /// Writes a text.
     fn write_text(&mut self, output: TextOutput, text: &str);
 }
