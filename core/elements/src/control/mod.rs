@@ -1,8 +1,21 @@
 //! Elements that control a graph, or state facts about it.
 
+mod info;
+mod message;
 mod script;
 
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
-pub const CLASSES: &[&ElementClass] = &[&script::SCRIPT, &script::DRIVER_MANAGER];
+pub const CLASSES: &[&ElementClass] = &[
+    &script::SCRIPT,
+    &script::DRIVER_MANAGER,
+    &message::MESSAGE,
+    &message::ERROR,
+    &message::RANDOM_SEED,
+    &info::ADDRESSES,
+    &info::PORTS,
+    &info::SCHEDULE,
+    &info::ALIGNMENT,
+    &info::THREADS,
+];

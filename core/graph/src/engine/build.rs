@@ -3,7 +3,7 @@
 use super::context::Services;
 use super::ports::ElementPorts;
 use super::router::Graph;
-use crate::arguments::{ArgumentContext, ElementArguments};
+use crate::arguments::{ArgumentContext, ArgumentValue, ElementArguments};
 
 /// What an element can use while it is made.
 pub struct BuildContext<'a> {
@@ -29,6 +29,17 @@ impl<'a> BuildContext<'a> {
     /// Returns the element's name.
     pub fn name(&self) -> &'a str {
         self.context.element
+    }
+
+    /// Returns the name of the compound element around the element, with a slash at its end; empty outside of compounds.
+    pub fn scope(&self) -> &'a str {
+        let name = self.context.element;
+        name.rfind('/').map_or("", |at| &name[..=at])
+    }
+
+    /// Reads a value as an argument of this element is read; `None` if it is none of the type.
+    pub fn read<T: ArgumentValue>(&self, text: &str) -> Option<T> {
+        T::parse_argument(text, self.context).ok()
     }
 
     /// Returns the element's ports.

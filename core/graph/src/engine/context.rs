@@ -4,6 +4,7 @@ use super::batch::Batch;
 use super::clock::Clock;
 use super::effects::System;
 use super::element::{BuiltElement, Destination, Reason};
+use super::names::DefinedNames;
 use super::order::Order;
 use super::packet::{Packet, PacketPool};
 use super::ports::ElementPorts;
@@ -31,6 +32,8 @@ pub struct Services {
     pub signals: Signals,
     /// The system.
     pub system: Box<dyn System>,
+    /// Names for the arguments of elements that are made later.
+    pub names: DefinedNames,
     pub(super) clock: Box<dyn Clock>,
     /// The packets that elements have emitted, in order.
     pub(super) emitted: Vec<Emitted>,
@@ -51,6 +54,7 @@ impl Services {
             schedule: Schedule::default(),
             signals: Signals::default(),
             system,
+            names: DefinedNames::default(),
             clock,
             emitted: Vec::new(),
             calls: Vec::new(),
@@ -227,7 +231,7 @@ impl Context<'_> {
     /// Runs a function with the context in which the element's arguments are read, for handlers that change them.
     pub fn with_argument_context<T>(&self, run: impl FnOnce(&ArgumentContext<'_>) -> T) -> T {
         let ElementDeclaration { name, class, landmark, .. } = &self.graph.declared[self.this];
-        let names = super::router::GraphNames(self.graph);
+        let names = super::router::GraphNames { graph: self.graph, defined: &self.services.names };
         run(&ArgumentContext { element: name, class, landmark, names: &names })
     }
 

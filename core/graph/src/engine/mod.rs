@@ -18,6 +18,7 @@ mod driver;
 mod effects;
 mod element;
 mod handler;
+mod names;
 mod order;
 mod packet;
 mod plan;
@@ -33,6 +34,7 @@ pub use batch::Batch;
 pub use build::BuildContext;
 pub use class::{
     ClassCodeError, CostClass, Effects, ElementClass, OrderDependence, OutputCount, PortCounts, Processing,
+    processing,
 };
 pub use clock::{Clock, SimulatedClock};
 pub use context::{Context, Services};
@@ -41,6 +43,7 @@ pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets,
 };
+pub use names::DefinedNames;
 pub use packet::{HEADROOM, PACKET_BYTES_MAX, Packet, PacketPool, PacketType, SourceBytes};
 pub use plan::{OneByOne, Plan};
 pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};

@@ -8,14 +8,16 @@ use super::context::{Context, Services};
 use super::driver::Driver;
 use super::effects::System;
 use super::element::BuiltElement;
+use super::names::DefinedNames;
 use super::plan::{OneByOne, Plan};
 use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
 use super::pull::{PullWay, way};
 use super::schedule::TICKETS_DEFAULT;
+use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 use crate::Landmark;
-use crate::arguments::{ArgumentContext, ArgumentNames};
 use crate::language::{ElementDeclaration, FlatConfiguration};
 use crate::nearest::suggestion;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,6 +149,12 @@ impl Router {
         let mut services = Services::new(system, clock, options.seed);
         services.schedule.resize(graph.declared.len());
         let mut elements = build(&graph, &mut services)?;
+        for (element, declared) in graph.declared.iter().enumerate() {
+            let tickets = services.names.tickets_of(&declared.name);
+            if tickets != TICKETS_DEFAULT {
+                graph.tickets.insert(element, tickets);
+            }
+        }
         for (element, effects) in elements.iter_mut().zip(&mut graph.effects) {
             let own = element.as_mut().and_then(|it| it.element().effects());
             *effects = own.unwrap_or(*effects);
@@ -325,31 +333,64 @@ fn connect(
 }
 
 fn build(graph: &Graph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, Vec<GraphError>> {
-    let mut errors = Vec::new();
-    let mut elements = Vec::with_capacity(graph.declared.len());
-    let names = GraphNames(graph);
-    for (this, declared) in graph.declared.iter().enumerate() {
-        let ElementDeclaration { name, class, configuration, landmark } = declared;
+    let mut errors = BTreeMap::new();
+    let mut elements: Vec<Option<BuiltElement>> = (0..graph.declared.len()).map(|_| None).collect();
+    // An element without ports is there for others, such as one that defines names: it goes first.
+    let (first, later): (Vec<usize>, Vec<usize>) =
+        (0..graph.declared.len()).partition(|element| graph.classes[*element].ports == "0/0");
+    for this in first.into_iter().chain(later) {
+        let ElementDeclaration { name, class, configuration, landmark } = &graph.declared[this];
+        let mut defined = std::mem::take(&mut services.names);
+        let names = GraphNames { graph, defined: &defined };
         let context = ArgumentContext { element: name, class, landmark, names: &names };
         let mut cx = BuildContext { services: &mut *services, configuration, context: &context, graph, this };
         match (graph.classes[this].build)(&mut cx) {
-            Ok(element) => elements.push(Some(element)),
+            Ok(element) => elements[this] = Some(element),
             Err(wrong) => {
                 let texts: Vec<String> = wrong.errors.iter().map(|it| format!("\n  {it}")).collect();
                 let text = format!("While configuring '{name} :: {class}':{}", texts.concat());
-                errors.push(GraphError { landmark: landmark.clone(), text });
+                errors.insert(this, GraphError { landmark: landmark.clone(), text });
             }
         }
+        defined.append(std::mem::take(&mut services.names));
+        services.names = defined;
     }
-    if errors.is_empty() { Ok(elements) } else { Err(errors) }
+    if errors.is_empty() { Ok(elements) } else { Err(errors.into_values().collect()) }
 }
 
-/// The names in arguments: elements of the graph.
-pub(super) struct GraphNames<'g>(pub(super) &'g Graph);
+/// The names in arguments: elements of the graph, and names that elements have defined.
+pub(super) struct GraphNames<'g> {
+    pub graph: &'g Graph,
+    pub defined: &'g DefinedNames,
+}
 
 impl ArgumentNames for GraphNames<'_> {
     fn element(&self, name: &str) -> Option<usize> {
-        self.0.by_name(name)
+        self.graph.by_name(name)
+    }
+
+    fn ipv4(&self, name: &str) -> Option<Ipv4Addr> {
+        self.defined.find_ipv4(name)
+    }
+
+    fn ipv4_prefix(&self, name: &str) -> Option<Ipv4Prefix> {
+        self.defined.ipv4_prefixes.get(name.strip_suffix(":ipnet").unwrap_or(name)).copied()
+    }
+
+    fn ipv6(&self, name: &str) -> Option<Ipv6Addr> {
+        self.defined.ipv6.get(name.strip_suffix(":ip6").unwrap_or(name)).copied()
+    }
+
+    fn ipv6_prefix(&self, name: &str) -> Option<Ipv6Prefix> {
+        self.defined.ipv6_prefixes.get(name.strip_suffix(":ip6net").unwrap_or(name)).copied()
+    }
+
+    fn ethernet(&self, name: &str) -> Option<EthernetAddress> {
+        self.defined.ethernet.get(name.strip_suffix(":eth").unwrap_or(name)).copied()
+    }
+
+    fn port(&self, protocol: u8, name: &str) -> Option<u16> {
+        self.defined.ports.get(&(protocol, name.to_owned())).copied()
     }
 }
 

@@ -1,0 +1,114 @@
+//! Names that elements define for the arguments of others, and for the schedule.
+
+use super::schedule::{TICKETS_DEFAULT, TICKETS_MAX};
+use crate::arguments::{EthernetAddress, Ipv4Prefix, Ipv6Prefix};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+
+/// Names with the addresses, ports and scheduling parameters that they stand for. Names are full names, such as
+/// `compound/name`.
+#[derive(Clone, Debug, Default)]
+pub struct DefinedNames {
+    /// IPv4 addresses.
+    pub ipv4: BTreeMap<String, Ipv4Addr>,
+    /// IPv4 prefixes.
+    pub ipv4_prefixes: BTreeMap<String, Ipv4Prefix>,
+    /// IPv6 addresses.
+    pub ipv6: BTreeMap<String, Ipv6Addr>,
+    /// IPv6 prefixes.
+    pub ipv6_prefixes: BTreeMap<String, Ipv6Prefix>,
+    /// Ethernet addresses.
+    pub ethernet: BTreeMap<String, EthernetAddress>,
+    /// Ports, by the number of their protocol and their name.
+    pub ports: BTreeMap<(u8, String), u16>,
+    /// Tickets, by the compound element in which they are stated, with a slash at its end, and the name in it.
+    pub tickets: BTreeMap<(String, String), u32>,
+}
+
+impl DefinedNames {
+    /// Adds names. A name that is defined again has its later meaning.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.ipv4.append(&mut other.ipv4);
+        self.ipv4_prefixes.append(&mut other.ipv4_prefixes);
+        self.ipv6.append(&mut other.ipv6);
+        self.ipv6_prefixes.append(&mut other.ipv6_prefixes);
+        self.ethernet.append(&mut other.ethernet);
+        self.ports.append(&mut other.ports);
+        self.tickets.append(&mut other.tickets);
+    }
+
+    /// Returns the IPv4 address of a name, or of a name with one of the suffixes `:ip`, `:bcast` and `:gw`.
+    pub(super) fn find_ipv4(&self, name: &str) -> Option<Ipv4Addr> {
+        let prefix = |suffix| self.ipv4_prefixes.get(name.strip_suffix(suffix)?);
+        if let Some(prefix) = prefix(":bcast") {
+            return Some((prefix.address.to_bits() | !prefix.mask.to_bits()).into());
+        }
+        if let Some(prefix) = prefix(":gw") {
+            return Some(((prefix.address.to_bits() & prefix.mask.to_bits()) | 1).into());
+        }
+        self.ipv4.get(name.strip_suffix(":ip").unwrap_or(name)).copied()
+    }
+
+    /// Returns the tickets of an element's task, by its full name.
+    ///
+    /// A number for a compound element is a factor for all elements in it. A statement of an outer compound element about
+    /// an element takes the place of those of inner ones.
+    pub(super) fn tickets_of(&self, name: &str) -> u32 {
+        // The name with each number of its parts, from the first one on.
+        let mut ends: Vec<usize> = name.match_indices('/').map(|(at, _)| at).collect();
+        ends.push(name.len());
+        let mut factors = vec![TICKETS_DEFAULT; ends.len()];
+        let inner = ends.iter().rev().skip(1).map(|end| &name[..=*end]);
+        for scope in inner.chain([""]) {
+            let mut is_stated = false;
+            for (factor, end) in
+                factors.iter_mut().zip(&ends).rev().take_while(|(_, end)| **end > scope.len())
+            {
+                let stated = self.tickets.get(&(scope.to_owned(), name[scope.len()..*end].to_owned()));
+                match stated.filter(|_| !is_stated) {
+                    Some(stated) => (is_stated, *factor) = (true, *stated),
+                    None if is_stated => *factor = TICKETS_DEFAULT,
+                    None => {}
+                }
+            }
+        }
+        let product = factors.iter().fold(u64::from(TICKETS_DEFAULT), |product, factor| {
+            product * u64::from(*factor) / u64::from(TICKETS_DEFAULT)
+        });
+        u32::try_from(product).unwrap_or(TICKETS_MAX).clamp(1, TICKETS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_state_the_kind_of_an_address() {
+        let mut names = DefinedNames::default();
+        let address = |text: &str| text.parse::<Ipv4Addr>().unwrap();
+        names.ipv4.insert("a".to_owned(), address("10.1.2.3"));
+        let prefix = Ipv4Prefix { address: address("10.1.2.3"), mask: address("255.255.255.0") };
+        names.ipv4_prefixes.insert("a".to_owned(), prefix);
+        let found = ["a", "a:ip", "a:bcast", "a:gw", "b", "b:gw"].map(|name| names.find_ipv4(name));
+        let texts = found.map(|it| it.map_or(String::new(), |it| it.to_string()));
+        assert_eq!(texts, ["10.1.2.3", "10.1.2.3", "10.1.2.255", "10.1.2.1", "", ""]);
+    }
+
+    #[test]
+    fn tickets_of_compounds_are_factors() {
+        let mut names = DefinedNames::default();
+        let mut state = |scope: &str, name: &str, tickets: u32| {
+            names.tickets.insert((scope.to_owned(), name.to_owned()), tickets);
+        };
+        state("c/", "i", 512);
+        state("", "c", 4096);
+        state("", "d", 4096);
+        state("", "d/i", 10_752);
+        state("d/", "i", 512);
+        assert_eq!(names.tickets_of("c/i"), 2048);
+        assert_eq!(names.tickets_of("c/other"), 4096);
+        assert_eq!(names.tickets_of("d/i"), 10_752);
+        assert_eq!(names.tickets_of("e"), TICKETS_DEFAULT);
+    }
+}
