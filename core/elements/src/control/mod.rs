@@ -4,6 +4,7 @@ mod info;
 mod message;
 mod script;
 
+pub use script::general;
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

@@ -1,5 +1,6 @@
 //! `Counter`: counts packets and bytes, and measures their rates.
 
+use super::rate_average::RateAverage;
 use weir_graph::arguments::RawArgument;
 use weir_graph::engine::{
     BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
@@ -21,7 +22,7 @@ counts packets and bytes
 
 Counter([keywords COUNT_CALL, BYTE_COUNT_CALL])
 
-Counter passes packets on, and counts them.
+Counter passes packets on, and counts them. Rates are moving averages, in which a millisecond has the weight 1/16.
 
 Arguments:
   COUNT_CALL       N HANDLER [VALUE]: calls a write handler when the count of packets reaches N
@@ -30,7 +31,10 @@ Arguments:
 Handlers:
   count            r   the number of packets
   byte_count       r   the number of bytes
-  count_call       w   the argument
+  rate             r   packets per second
+  bit_rate         r   bits per second
+  byte_rate        r   bytes per second
+  count_call       rw  the argument; its number when read
   byte_count_call  w   the argument
   reset_counts     w   sets both counts to 0
   reset            w   the same",
@@ -47,7 +51,16 @@ Handlers:
         };
         let (count_call, byte_count_call) = (call("COUNT_CALL"), call("BYTE_COUNT_CALL"));
         args.end()?;
-        Ok(BuiltElement::routing(Counter { packets: 0, bytes: 0, count_call, byte_count_call, this: 0 }))
+        let (packet_rate, byte_rate) = (RateAverage::default(), RateAverage::default());
+        Ok(BuiltElement::routing(Counter {
+            packets: 0,
+            bytes: 0,
+            packet_rate,
+            byte_rate,
+            count_call,
+            byte_count_call,
+            this: 0,
+        }))
     },
 };
 
@@ -68,10 +81,20 @@ impl CountCall {
 struct Counter {
     packets: u64,
     bytes: u64,
+    packet_rate: RateAverage<10>,
+    byte_rate: RateAverage<4>,
     count_call: Option<CountCall>,
     byte_count_call: Option<CountCall>,
     /// The index of the element.
     this: usize,
+}
+
+impl Counter {
+    fn reset(&mut self) -> Result<String, Reason> {
+        (self.packets, self.bytes) = (0, 0);
+        (self.packet_rate, self.byte_rate) = (RateAverage::default(), RateAverage::default());
+        Ok(String::new())
+    }
 }
 
 impl Element for Counter {
@@ -87,7 +110,11 @@ impl Element for Counter {
     handlers! {
         "count": "the number of packets", read |this, _, _| Ok(this.packets.to_string());
         "byte_count": "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
+        "rate": "packets per second", read |this, _, cx| Ok(this.packet_rate.text(cx.services.now(), 0));
+        "bit_rate": "bits per second", read |this, _, cx| Ok(this.byte_rate.text(cx.services.now(), 3));
+        "byte_rate": "bytes per second", read |this, _, cx| Ok(this.byte_rate.text(cx.services.now(), 0));
         "count_call": "the call when the count of packets reaches a number",
+            read |this, _, _| Ok(this.count_call.as_ref().map_or(String::new(), |call| call.at.to_string())),
             write |this, value, _| {
                 this.count_call = Some(CountCall::read(value)?);
                 Ok(String::new())
@@ -98,15 +125,9 @@ impl Element for Counter {
                 Ok(String::new())
             };
         "reset_counts": "sets both counts to 0",
-            write |this, _, _| {
-                (this.packets, this.bytes) = (0, 0);
-                Ok(String::new())
-            };
+            write |this, _, _| this.reset();
         "reset": "sets both counts to 0",
-            write |this, _, _| {
-                (this.packets, this.bytes) = (0, 0);
-                Ok(String::new())
-            };
+            write |this, _, _| this.reset();
     }
 }
 
@@ -114,6 +135,9 @@ impl RoutingElement for Counter {
     fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
         self.packets += 1;
         self.bytes += packet.len() as u64;
+        let now = services.coarse_now();
+        self.packet_rate.count(now, 1);
+        self.byte_rate.count(now, packet.len() as u64);
         for (count, call) in [(self.packets, &mut self.count_call), (self.bytes, &mut self.byte_count_call)] {
             if let Some(reached) = call.take_if(|call| count >= call.at) {
                 services.call_later(self.this, &reached.call);

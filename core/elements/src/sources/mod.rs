@@ -6,6 +6,7 @@ mod from_dump;
 mod idle;
 mod infinite_source;
 mod rated_source;
+mod summary;
 mod timed;
 mod to_dump;
 
@@ -21,4 +22,6 @@ pub const CLASSES: &[&ElementClass] = &[
     &timed::SINK,
     &from_dump::CLASS,
     &to_dump::CLASS,
+    &summary::FROM,
+    &summary::TO,
 ];

@@ -8,6 +8,7 @@ mod numbers;
 
 use instruction::ScriptProgram;
 use machine::{ScriptCall, ScriptMachine};
+pub use numbers::general;
 use weir_graph::arguments::{ArgumentErrors, WordArgument};
 use weir_graph::engine::{
     BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,

@@ -1,0 +1,11 @@
+//! Summaries of IP packets as lines of text: a format of Click's tools, with a header that states the fields.
+
+mod fields;
+mod from;
+mod headers;
+mod options;
+mod record;
+mod to;
+
+pub use from::CLASS as FROM;
+pub use to::CLASS as TO;

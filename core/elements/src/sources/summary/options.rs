@@ -1,0 +1,76 @@
+//! The options of TCP headers as texts.
+
+use super::headers::{long, number};
+use std::fmt::Write as _;
+
+/// A choice of options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpOptions {
+    All,
+    /// All but time stamps.
+    NoTimes,
+    /// Those of selective acknowledgement.
+    Sack,
+}
+
+/// Writes the options of a TCP header: `.` if there are none, `?` if one is wrong.
+pub fn write(header: &[u8], choice: TcpOptions, out: &mut String) {
+    let text = options(header.get(20..).unwrap_or_default(), choice);
+    match text {
+        Some(text) if text.is_empty() => out.push('.'),
+        Some(text) => out.push_str(&text),
+        None => out.push('?'),
+    }
+}
+
+fn options(mut bytes: &[u8], choice: TcpOptions) -> Option<String> {
+    let mut out = String::new();
+    while let Some(kind) = bytes.first().copied() {
+        match kind {
+            0 => break,
+            1 => bytes = &bytes[1..],
+            _ => {
+                let length = usize::from(*bytes.get(1)?);
+                let option = bytes.get(..length).filter(|option| option.len() >= 2)?;
+                bytes = &bytes[length..];
+                let is_shown = match choice {
+                    TcpOptions::All => true,
+                    TcpOptions::NoTimes => kind != 8,
+                    TcpOptions::Sack => kind == 4 || kind == 5,
+                };
+                if is_shown {
+                    option_text(kind, option, &mut out)?;
+                }
+            }
+        }
+    }
+    Some(out)
+}
+
+fn option_text(kind: u8, option: &[u8], out: &mut String) -> Option<()> {
+    if !out.is_empty() {
+        out.push(';');
+    }
+    _ = match (kind, option.len()) {
+        (2, 4) => write!(out, "mss{}", number(option, 2)?),
+        (3, 3) => write!(out, "wscale{}", option[2]),
+        (4, 2) => write!(out, "sackok"),
+        (5, length) if length % 8 == 2 && length > 2 => {
+            for (index, block) in option[2..].chunks_exact(8).enumerate() {
+                let gap = if index == 0 { "" } else { ";" };
+                _ = write!(out, "{gap}sack{}-{}", long(block, 0)?, long(block, 4)?);
+            }
+            Ok(())
+        }
+        (8, 10) => write!(out, "ts{}:{}", long(option, 2)?, long(option, 6)?),
+        (2 | 3 | 4 | 5 | 8, _) => return None,
+        _ => {
+            _ = write!(out, "{kind}");
+            for (index, byte) in option[2..].iter().enumerate() {
+                _ = write!(out, "{}{byte}", if index == 0 { '=' } else { ':' });
+            }
+            Ok(())
+        }
+    };
+    Some(())
+}

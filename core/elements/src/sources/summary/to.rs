@@ -1,0 +1,226 @@
+//! `ToIPSummaryDump`: writes a line about each packet.
+
+use super::fields::{SummaryField, find};
+use super::headers::SummaryHeaders;
+use std::fmt::Write as _;
+use weir_graph::arguments::text::{quote, split_words, unquote};
+use weir_graph::arguments::{FileName, RawArgument};
+use weir_graph::engine::{
+    BuiltElement, Context, CostClass, EXTRA_PACKETS, Effects, Element, ElementClass, EmittingElement,
+    OrderDependence, Packet, Reason, Services, TaskRun, TextOutput, WaitsFor,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "ToIPSummaryDump",
+    ports: "1/0-1",
+    processing: "a/h",
+    flow: "x/x",
+    cost: CostClass::E2,
+    effects: Effects::FILES.and(Effects::TERMINAL),
+    order: OrderDependence::Ordered,
+    manual: "\
+writes a line about each packet
+
+ToIPSummaryDump(FILENAME [, keywords FIELDS, HEADER, BANNER, MULTIPACKET, BAD_PACKETS, CAREFUL_TRUNC, EXTRA_LENGTH])
+
+ToIPSummaryDump writes the fields of each IPv4 packet with a known network header, separated by spaces. A field that a \
+packet does not have is `-`. Packets go on to an output, if there is one. `-` is standard output.
+
+Arguments:
+  FIELDS         the names of fields. Default `timestamp ip_src`. Also CONTENTS:
+                 timestamp ntimestamp ts_sec ts_usec ts_usec1 first_timestamp ip_src ip_dst ip_hl ip_tos ip_dscp ip_ecn
+                 ip_len ip_id ip_frag ip_fragoff ip_ttl ip_proto ip_sum ip_capture_len sport dport tcp_seq tcp_ack
+                 tcp_off tcp_flags tcp_window tcp_urp tcp_opt tcp_ntopt tcp_sack udp_len icmp_type icmp_code
+                 icmp_flowid icmp_seq icmp_nextmtu payload payload_len count link direction aggregate eth_src eth_dst
+                 eth_type wire_len
+  HEADER         true: the first lines state the format and the fields. Default true.
+  BANNER         a text for the header
+  MULTIPACKET    true: a packet that stands for several has several lines, if count is no field. Default false.
+  BAD_PACKETS    true: a line `!bad` is before each packet with a wrong header. Default false.
+  CAREFUL_TRUNC  true: a line `!bad` is before each packet that is shorter than its IP header states. Default true.
+  EXTRA_LENGTH   false: the annotation EXTRA_LENGTH counts as 0. Default true.
+
+VERBOSE is accepted and changes nothing. A packet stands for at most 10000 lines.
+
+Handlers:
+  count     r  the number of packets
+  filename  r  the argument
+  flush     w  writes what is not written yet",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let file: FileName = args.positional("FILENAME").required();
+        let fields: Option<RawArgument> = args.keyword("FIELDS").optional();
+        let contents: Option<RawArgument> = args.keyword("CONTENTS").optional();
+        let has_header = args.keyword("HEADER").or(true);
+        let banner: Option<String> = args.keyword("BANNER").optional();
+        let is_multiple = args.keyword("MULTIPACKET").or(false);
+        let shows_bad = args.keyword("BAD_PACKETS").or(false);
+        let shows_truncated = args.keyword("CAREFUL_TRUNC").or(true);
+        let has_extra = args.keyword("EXTRA_LENGTH").or(true);
+        let _: Option<bool> = args.keyword("VERBOSE").optional();
+        if args.keyword("BINARY").or(false) {
+            args.error("BINARY", "there is no binary format here");
+        }
+        let names = fields.or(contents).map_or("timestamp ip_src".to_owned(), |it| it.0);
+        let mut found = Vec::new();
+        for word in split_words(&names) {
+            let name = String::from_utf8_lossy(&unquote(word)).into_owned();
+            match find(&name) {
+                Some(field) => found.push(field),
+                None => args.error("FIELDS", format!("no field named '{name}'")),
+            }
+        }
+        if found.is_empty() {
+            args.error("FIELDS", "there is none");
+        }
+        args.end()?;
+        let mut text = String::new();
+        if has_header {
+            text.push_str("!IPSummaryDump 1.3\n");
+            if let Some(banner) = banner {
+                _ = writeln!(text, "!creator {}", quote(banner.as_bytes()));
+            }
+            let names: Vec<&str> = found.iter().map(|field| field.name).collect();
+            _ = writeln!(text, "!data {}", names.join(" "));
+        }
+        let is_multiple = is_multiple && found.iter().all(|field| field.name != "count");
+        Ok(BuiltElement::emitting(ToSummary {
+            file: (file.0 != "-").then_some(file.0),
+            fields: found,
+            is_multiple,
+            shows_bad,
+            shows_truncated,
+            has_extra,
+            text,
+            is_new: true,
+            failure: None,
+            count: 0,
+            waits_for: WaitsFor::Nothing,
+        }))
+    },
+};
+
+/// The bytes of text after which it is written.
+const TEXT_BYTES: usize = 64 << 10;
+
+/// The most lines of a packet.
+const LINES_MAX: u32 = 10_000;
+
+struct ToSummary {
+    /// `None` for standard output.
+    file: Option<String>,
+    fields: Vec<&'static SummaryField>,
+    is_multiple: bool,
+    shows_bad: bool,
+    shows_truncated: bool,
+    has_extra: bool,
+    /// The text that is not written yet.
+    text: String,
+    is_new: bool,
+    failure: Option<Reason>,
+    count: u64,
+    waits_for: WaitsFor,
+}
+
+impl ToSummary {
+    fn add(&mut self, packet: &Packet, services: &mut Services) {
+        self.count += 1;
+        let headers = SummaryHeaders::find(packet, self.has_extra);
+        if let Some(wrong) = headers.wrong.as_ref().filter(|_| self.shows_bad) {
+            _ = writeln!(self.text, "!bad {wrong}");
+        }
+        if self.shows_truncated && headers.is_truncated() {
+            self.text.push_str("!bad truncated IP length\n");
+        }
+        let start = self.text.len();
+        for field in &self.fields {
+            if self.text.len() > start {
+                self.text.push(' ');
+            }
+            let before = self.text.len();
+            if (field.write)(&headers, &mut self.text).is_none() {
+                self.text.truncate(before);
+                self.text.push('-');
+            }
+        }
+        self.text.push('\n');
+        if self.is_multiple {
+            let more = packet.annotation(EXTRA_PACKETS).try_into().map_or(0, u32::from_ne_bytes);
+            let line = self.text[start..].to_owned();
+            for _ in 0..more.min(LINES_MAX - 1) {
+                self.text.push_str(&line);
+                self.flush_at(TEXT_BYTES, services);
+            }
+        }
+        self.flush_at(TEXT_BYTES, services);
+    }
+
+    /// Writes the text if it has this length.
+    fn flush_at(&mut self, length: usize, services: &mut Services) {
+        if self.text.len() < length {
+            return;
+        }
+        match &self.file {
+            None => services.system.write_text(TextOutput::Out, &self.text),
+            Some(_) if self.failure.is_some() => {}
+            Some(file) => {
+                self.failure = services.system.write_file(file, self.text.as_bytes(), self.is_new).err();
+                if let Some(reason) = &self.failure {
+                    services.system.write_text(TextOutput::Error, &format!("{reason}\n"));
+                    services.stop();
+                }
+                self.is_new = false;
+            }
+        }
+        self.text.clear();
+    }
+}
+
+impl Element for ToSummary {
+    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+        if cx.ports().inputs_pull[0] {
+            self.waits_for = cx.wait_for_packets(0);
+            cx.add_task(true);
+        }
+        Ok(())
+    }
+
+    fn effects(&self) -> Option<Effects> {
+        Some(if self.file.is_some() { Effects::FILES } else { Effects::TERMINAL })
+    }
+
+    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+        let mut work = 0;
+        while work < most
+            && let Some(packet) = cx.pull(0)
+        {
+            self.push(0, packet, cx);
+            work += 1;
+        }
+        TaskRun { work, again: work > 0 || cx.is_active(&self.waits_for) }
+    }
+
+    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
+        self.flush_at(0, services);
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    handlers! {
+        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "filename": "the file", read |this, _, _| Ok(this.file.clone().unwrap_or_else(|| "-".to_owned()));
+        "flush": "writes what is not written yet",
+            write |this, _, cx| {
+                this.flush_at(0, cx.services);
+                this.failure.clone().map_or(Ok(String::new()), Err)
+            };
+    }
+}
+
+impl EmittingElement for ToSummary {
+    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+        self.add(&packet, cx.services);
+        cx.emit_or_discard(0, packet);
+    }
+}
