@@ -16,6 +16,7 @@ mod headers;
 mod ip;
 mod measuring;
 mod queues;
+mod routes;
 mod sources;
 mod switching;
 pub mod testing;
@@ -32,6 +33,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Bytes", bytes::CLASSES),
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
+    ("IPv4 routes", routes::CLASSES),
     ("Measuring", measuring::CLASSES),
     ("Control", control::CLASSES),
 ];

@@ -1,0 +1,160 @@
+//! `RadixIPLookup`: looks up routes in a trie.
+
+use super::lookup::{RouteIndex, build};
+use super::route::RouteKey;
+use super::table::{HopNumber, RouteTable};
+use weir_graph::engine::{CostClass, Effects, ElementClass, OrderDependence};
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "RadixIPLookup",
+    ports: "1/-",
+    processing: "h/h",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+looks up IPv4 routes in a trie
+
+RadixIPLookup(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])
+
+RadixIPLookup looks up the destination annotation of each packet: the route with the longest prefix gives the output. \
+If the route has a gateway, it becomes the destination annotation. Packets without a route are discarded. Of several \
+routes to the same destinations the first one counts.
+
+The trie has a level for the first 8 bits of an address, and one for each 4 bits after them, so a lookup takes at most \
+seven steps. A change touches the entries of one node. There can be as many next hops as routes.
+
+Arguments:
+  ADDRESS/MASK [GATEWAY] OUTPUT  a route
+  CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
+
+Handlers:
+  table   r  the routes
+  lookup  r  the output and the gateway for the address that follows; -1 if there is no route
+  drops   r  the number of packets without a route
+  add     w  adds a route; fails if there is one to the same destinations
+  set     w  adds or replaces a route
+  remove  w  removes a route: ADDRESS/MASK [[GATEWAY] OUTPUT]
+  ctrl    w  a command on each line: add, set or remove, and a route; if one fails, none has an effect
+  flush   w  removes all routes",
+    build: build::<RadixIndex>,
+};
+
+/// The bits of an address that the first level covers.
+const FIRST_BITS: u32 = 8;
+/// The bits of each further level.
+const LEVEL_BITS: u32 = 4;
+const NODE_LEN: usize = 1 << LEVEL_BITS;
+/// The further levels.
+const LEVELS: usize = ((u32::BITS - FIRST_BITS) / LEVEL_BITS) as usize;
+
+/// An entry of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RadixEntry {
+    /// The next hop of the longest prefix that ends at this level; 0 for none.
+    hop: HopNumber,
+    /// The number of the node with longer prefixes; 0 for none.
+    child: u32,
+}
+
+/// A trie.
+#[derive(Debug)]
+pub struct RadixIndex {
+    first: Box<[RadixEntry; 1 << FIRST_BITS]>,
+    /// The nodes of further levels. Number 0 is not used.
+    nodes: Vec<[RadixEntry; NODE_LEN]>,
+    /// The nodes that are not in use.
+    free: Vec<u32>,
+}
+
+impl Default for RadixIndex {
+    fn default() -> Self {
+        Self {
+            first: Box::new([RadixEntry::default(); 1 << FIRST_BITS]),
+            nodes: vec![[RadixEntry::default(); NODE_LEN]],
+            free: Vec::new(),
+        }
+    }
+}
+
+/// Returns the place of an address in a node of a further level.
+#[inline]
+fn place_in(address: u32, level: usize) -> usize {
+    (address >> (u32::BITS - FIRST_BITS - LEVEL_BITS * (level as u32 + 1))) as usize % NODE_LEN
+}
+
+impl RadixIndex {
+    fn entry(&mut self, node: u32, address: u32, level: usize) -> &mut RadixEntry {
+        if node == 0 {
+            &mut self.first[(address >> (u32::BITS - FIRST_BITS)) as usize]
+        } else {
+            &mut self.nodes[node as usize][place_in(address, level)]
+        }
+    }
+
+    fn take_node(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.nodes.push([RadixEntry::default(); NODE_LEN]);
+            u32::try_from(self.nodes.len() - 1).unwrap_or(0)
+        })
+    }
+}
+
+impl RouteIndex for RadixIndex {
+    const CAPACITY_DEFAULT: u32 = 1 << 20;
+    const CAPACITY_MAX: u32 = 1 << 22;
+
+    fn update(&mut self, table: &RouteTable, key: RouteKey) {
+        // The nodes on the way, with the entries that lead to them.
+        let mut way = [0; LEVELS + 1];
+        let depth = (key.length().max(FIRST_BITS) - FIRST_BITS).div_ceil(LEVEL_BITS) as usize;
+        for level in 0..depth {
+            let child = self.entry(way[level], key.prefix, level.wrapping_sub(1)).child;
+            way[level + 1] = if child != 0 {
+                child
+            } else {
+                let made = self.take_node();
+                self.entry(way[level], key.prefix, level.wrapping_sub(1)).child = made;
+                made
+            };
+        }
+        // The prefixes that end in this node have lengths from `shortest` to `longest`.
+        let longest = FIRST_BITS + LEVEL_BITS * depth as u32;
+        let shortest = if depth == 0 { 1 } else { longest - LEVEL_BITS + 1 };
+        let step = 1 << (u32::BITS - longest);
+        let count = 1 << (longest - key.length());
+        for part in 0..count {
+            let address = key.prefix + part * step;
+            let hop = table.covering(RouteKey::of(address, longest), shortest).map_or(0, |stored| stored.hop);
+            self.entry(way[depth], address, depth.wrapping_sub(1)).hop = hop;
+        }
+        // A node without routes and children goes.
+        for level in (0..depth).rev() {
+            let node = way[level + 1];
+            if self.nodes[node as usize] != [RadixEntry::default(); NODE_LEN] {
+                break;
+            }
+            self.free.push(node);
+            self.entry(way[level], key.prefix, level.wrapping_sub(1)).child = 0;
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, address: u32) -> HopNumber {
+        let mut entry = self.first[(address >> (u32::BITS - FIRST_BITS)) as usize];
+        let mut found = entry.hop;
+        for level in 0..LEVELS {
+            if entry.child == 0 {
+                break;
+            }
+            let Some(node) = self.nodes.get(entry.child as usize) else { break };
+            entry = node[place_in(address, level)];
+            if entry.hop != 0 {
+                found = entry.hop;
+            }
+        }
+        found
+    }
+}
