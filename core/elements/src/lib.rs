@@ -12,6 +12,7 @@
 mod bytes;
 pub mod classification;
 mod control;
+mod ethernet;
 mod headers;
 mod ip;
 mod measuring;
@@ -33,6 +34,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Bytes", bytes::CLASSES),
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
+    ("Ethernet and ARP", ethernet::CLASSES),
     ("IPv4 routes", routes::CLASSES),
     ("Measuring", measuring::CLASSES),
     ("Control", control::CLASSES),

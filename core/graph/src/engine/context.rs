@@ -12,6 +12,8 @@ use super::schedule::Schedule;
 use super::signal::{SignalId, Signals, WaitsFor};
 use crate::arguments::ArgumentContext;
 use crate::language::ElementDeclaration;
+use std::any::Any;
+use std::rc::Rc;
 use weir_units::Timestamp;
 
 /// A packet on its way from an output.
@@ -233,6 +235,14 @@ impl Context<'_> {
         let ElementDeclaration { name, class, landmark, .. } = &self.graph.declared[self.this];
         let names = super::router::GraphNames { graph: self.graph, defined: &self.services.names };
         run(&ArgumentContext { element: name, class, landmark, names: &names })
+    }
+
+    /// Returns the state that an element shares, by its index. `None` if it shares none, or runs at present.
+    pub fn shared_state(&self, index: usize) -> Option<Rc<dyn Any>> {
+        match self.elements.get(index)?.as_ref()? {
+            BuiltElement::Routing(element) => element.shared_state(),
+            BuiltElement::Emitting(element) => element.shared_state(),
+        }
     }
 
     /// Reads a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with an argument behind a space.

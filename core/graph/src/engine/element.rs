@@ -10,6 +10,7 @@ use super::class::Effects;
 use super::context::{Context, Services};
 use super::packet::Packet;
 use std::any::Any;
+use std::rc::Rc;
 
 /// The output to which a packet goes, or that it is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,11 @@ pub trait Element: Any {
 
     /// Returns the number of packets for which there is room, in an element that stores packets.
     fn room(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns state that other elements of the graph use as well, such as a table that an argument of theirs names.
+    fn shared_state(&self) -> Option<Rc<dyn Any>> {
         None
     }
 

@@ -1,0 +1,308 @@
+//! The addresses that ARP has found, and the packets that wait for one. Queriers can share a table.
+
+use core::net::Ipv4Addr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use weir_graph::arguments::{Arguments, EthernetAddress};
+use weir_graph::engine::{Packet, PacketPool};
+use weir_units::{Nanos, Timestamp};
+
+/// The least time between two queries for an address.
+const POLL_INTERVAL: Nanos = Nanos(Nanos::SECOND.0 / 10);
+/// The least time between two queries for an address that has not answered [`POLLS_BEFORE_SLOW`] queries.
+const SLOW_POLL_INTERVAL: Nanos = Nanos(Nanos::SECOND.0 * 2);
+const POLLS_BEFORE_SLOW: u8 = 10;
+
+/// The address of an entry that is not known.
+const UNKNOWN: EthernetAddress = EthernetAddress([0xff; 6]);
+
+/// The most packets and the most entries of a table, also if an argument asks for any number of them.
+const CAPACITY_MAX: u32 = 1 << 20;
+const ENTRIES_DEFAULT: u32 = 1 << 16;
+
+/// The limits of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArpLimits {
+    /// The most packets that wait.
+    packets: usize,
+    entries: usize,
+    /// The most packets that wait for one address.
+    entry_packets: usize,
+    slim_factor: usize,
+    /// The time after which an entry is not valid; 0 for none.
+    timeout: Nanos,
+}
+
+impl ArpLimits {
+    /// Reads the arguments of a table.
+    pub fn read(args: &mut Arguments<'_, '_>) -> Self {
+        let most = |value: u32| if value == 0 { CAPACITY_MAX } else { value.min(CAPACITY_MAX) } as usize;
+        let packets = most(args.keyword("CAPACITY").or(2048));
+        let entries = most(args.keyword("ENTRY_CAPACITY").or(ENTRIES_DEFAULT));
+        let entry_packets = most(args.keyword("ENTRY_PACKET_CAPACITY").or(0));
+        let slim_factor: u32 = args.keyword("CAPACITY_SLIM_FACTOR").within(1..).or(2);
+        let timeout = args.keyword("TIMEOUT").or(Nanos(Nanos::SECOND.0 * 300));
+        Self { packets, entries, entry_packets, slim_factor: slim_factor as usize, timeout }
+    }
+}
+
+/// An IPv4 address of which the table knows the Ethernet address, or looks for it.
+struct ArpEntry {
+    ethernet: EthernetAddress,
+    is_known: bool,
+    /// The time of the last reply, or of the creation.
+    live_at: Timestamp,
+    polled_at: Option<Timestamp>,
+    polls_since_reply: u8,
+    /// The key in the order of ages.
+    age: (Timestamp, u64),
+    packets: VecDeque<Packet>,
+}
+
+impl ArpEntry {
+    fn is_expired(&self, now: Timestamp, timeout: Nanos) -> bool {
+        timeout.0 > 0 && self.live_at.0.saturating_add(timeout.0) < now.0
+    }
+
+    /// Returns true if a query may be sent now, and counts it.
+    fn take_poll(&mut self, now: Timestamp) -> bool {
+        let is_slow = self.polls_since_reply >= POLLS_BEFORE_SLOW;
+        let interval = if is_slow { SLOW_POLL_INTERVAL } else { POLL_INTERVAL };
+        let is_due = self.polled_at.is_none_or(|last| now.0 >= last.0.saturating_add(interval.0));
+        if is_due {
+            self.polled_at = Some(now);
+            self.polls_since_reply = self.polls_since_reply.saturating_add(1);
+        }
+        is_due
+    }
+}
+
+/// The address that a packet needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArpAnswer {
+    /// It is known. `polls` if a query is to be sent, because the entry gets old.
+    Known {
+        /// The address.
+        ethernet: EthernetAddress,
+        /// A query is to be sent.
+        polls: bool,
+    },
+    /// It is not known.
+    Unknown,
+}
+
+/// A table.
+pub struct ArpState {
+    limits: ArpLimits,
+    entries: BTreeMap<Ipv4Addr, ArpEntry>,
+    /// The entries by their ages, the oldest one first.
+    by_age: BTreeSet<(Timestamp, u64, Ipv4Addr)>,
+    /// The entries for which packets wait, likewise.
+    waiting: BTreeSet<(Timestamp, u64, Ipv4Addr)>,
+    /// A number for entries of the same age.
+    next: u64,
+    packets: usize,
+    drops: u64,
+}
+
+impl ArpState {
+    /// Returns an empty table.
+    pub fn new(limits: ArpLimits) -> Self {
+        Self {
+            limits,
+            entries: BTreeMap::new(),
+            by_age: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            next: 0,
+            packets: 0,
+            drops: 0,
+        }
+    }
+
+    /// Takes over the entries of an earlier table.
+    pub fn take(&mut self, earlier: &mut ArpState) {
+        let limits = self.limits;
+        *self = std::mem::replace(earlier, Self::new(earlier.limits));
+        self.limits = limits;
+    }
+
+    /// Returns the number of entries.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the number of packets that wait.
+    pub fn length(&self) -> usize {
+        self.packets
+    }
+
+    /// Returns the number of packets that were discarded because of time or capacity.
+    pub fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    /// Returns the address for an IPv4 address. `poll_after` is the age from which on queries are sent; 0 for none.
+    pub fn lookup(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> ArpAnswer {
+        let timeout = self.limits.timeout;
+        match self.entries.get_mut(&ip) {
+            Some(entry) if entry.is_known && !entry.is_expired(now, timeout) => {
+                let is_old = poll_after.0 > 0 && now.0 >= entry.live_at.0.saturating_add(poll_after.0);
+                ArpAnswer::Known { ethernet: entry.ethernet, polls: is_old && entry.take_poll(now) }
+            }
+            _ => ArpAnswer::Unknown,
+        }
+    }
+
+    /// Sets the address of an entry; a broadcast address makes it unknown. Returns the packets that wait if `takes`.
+    pub fn insert(
+        &mut self,
+        ip: Ipv4Addr,
+        ethernet: EthernetAddress,
+        now: Timestamp,
+        takes: bool,
+        pool: &mut PacketPool,
+    ) -> VecDeque<Packet> {
+        self.ensure(ip, now, pool);
+        self.set_age(ip, now);
+        let Some(entry) = self.entries.get_mut(&ip) else { return VecDeque::new() };
+        entry.ethernet = ethernet;
+        entry.is_known = ethernet != UNKNOWN;
+        entry.polls_since_reply = 0;
+        entry.polled_at = None;
+        if !takes {
+            return VecDeque::new();
+        }
+        let packets = std::mem::take(&mut entry.packets);
+        self.packets -= packets.len();
+        let (at, number) = entry.age;
+        self.waiting.remove(&(at, number, ip));
+        packets
+    }
+
+    /// Keeps a packet for an address that is not known. Returns true if a query is to be sent.
+    pub fn wait(&mut self, ip: Ipv4Addr, packet: Packet, now: Timestamp, pool: &mut PacketPool) -> bool {
+        self.ensure(ip, now, pool);
+        // The entry is in use, so it does not expire now.
+        let timeout = self.limits.timeout;
+        let oldest = Timestamp(now.0.saturating_sub(timeout.0));
+        if timeout.0 > 0 && self.entries.get(&ip).is_some_and(|entry| entry.live_at < oldest) {
+            self.set_age(ip, oldest);
+        }
+        let most = self.limits.entry_packets;
+        if self.entries.get(&ip).is_none_or(|entry| entry.packets.len() >= most) {
+            self.drops += 1;
+            pool.discard(packet);
+            return false;
+        }
+        if self.packets >= self.limits.packets {
+            self.expire(now, pool);
+            self.slim(pool);
+        }
+        let Some(entry) = self.entries.get_mut(&ip) else {
+            pool.discard(packet);
+            return false;
+        };
+        entry.packets.push_back(packet);
+        self.packets += 1;
+        let (at, number) = entry.age;
+        self.waiting.insert((at, number, ip));
+        entry.take_poll(now)
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self, pool: &mut PacketPool) {
+        while let Some((.., ip)) = self.by_age.first().copied() {
+            self.remove(ip, pool);
+        }
+    }
+
+    /// Removes the entries that have expired.
+    pub fn expire(&mut self, now: Timestamp, pool: &mut PacketPool) {
+        while let Some((.., ip)) = self.by_age.first().copied()
+            && self.entries.get(&ip).is_none_or(|entry| entry.is_expired(now, self.limits.timeout))
+        {
+            self.remove(ip, pool);
+        }
+    }
+
+    /// Returns the table as text: address, validity, Ethernet address and age in seconds.
+    pub fn table(&self, now: Timestamp) -> String {
+        let rows = self.by_age.iter().filter_map(|(.., ip)| Some((ip, self.entries.get(ip)?)));
+        rows.map(|(ip, entry)| {
+            let is_known = entry.is_known && !entry.is_expired(now, self.limits.timeout);
+            let age = now.0.saturating_sub(entry.live_at.0) / 1000;
+            let (seconds, microseconds) = (age / 1_000_000, age % 1_000_000);
+            format!("{ip} {} {} {seconds}.{microseconds:06}\n", u8::from(is_known), entry.ethernet)
+        })
+        .collect()
+    }
+
+    fn ensure(&mut self, ip: Ipv4Addr, now: Timestamp, pool: &mut PacketPool) {
+        if self.entries.contains_key(&ip) {
+            return;
+        }
+        if self.entries.len() >= self.limits.entries {
+            self.expire(now, pool);
+            if self.entries.len() >= self.limits.entries
+                && let Some((.., oldest)) = self.by_age.first().copied()
+            {
+                self.remove(oldest, pool);
+            }
+        }
+        let age = (now, self.next);
+        self.next += 1;
+        self.by_age.insert((age.0, age.1, ip));
+        self.entries.insert(
+            ip,
+            ArpEntry {
+                ethernet: UNKNOWN,
+                is_known: false,
+                live_at: now,
+                polled_at: None,
+                polls_since_reply: 0,
+                age,
+                packets: VecDeque::new(),
+            },
+        );
+    }
+
+    fn set_age(&mut self, ip: Ipv4Addr, live_at: Timestamp) {
+        let Some(entry) = self.entries.get_mut(&ip) else { return };
+        let (at, number) = entry.age;
+        entry.live_at = live_at;
+        entry.age = (live_at, self.next);
+        self.next += 1;
+        self.by_age.remove(&(at, number, ip));
+        self.by_age.insert((entry.age.0, entry.age.1, ip));
+        if self.waiting.remove(&(at, number, ip)) {
+            self.waiting.insert((entry.age.0, entry.age.1, ip));
+        }
+    }
+
+    fn remove(&mut self, ip: Ipv4Addr, pool: &mut PacketPool) {
+        let Some(entry) = self.entries.remove(&ip) else { return };
+        let (at, number) = entry.age;
+        self.by_age.remove(&(at, number, ip));
+        self.waiting.remove(&(at, number, ip));
+        self.packets -= entry.packets.len();
+        self.drops += entry.packets.len() as u64;
+        entry.packets.into_iter().for_each(|packet| pool.discard(packet));
+    }
+
+    /// Discards packets of the oldest entries until there is room for one more, and for a part of the capacity.
+    fn slim(&mut self, pool: &mut PacketPool) {
+        let capacity = self.limits.packets;
+        let most = (capacity - capacity / self.limits.slim_factor).max(1);
+        while self.packets + 1 > most
+            && let Some(oldest) = self.waiting.first().copied()
+        {
+            match self.entries.get_mut(&oldest.2).and_then(|entry| entry.packets.pop_front()) {
+                Some(packet) => {
+                    self.packets -= 1;
+                    self.drops += 1;
+                    pool.discard(packet);
+                }
+                None => _ = self.waiting.remove(&oldest),
+            }
+        }
+    }
+}

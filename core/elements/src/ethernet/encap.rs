@@ -1,0 +1,104 @@
+//! `EtherEncap`: puts an Ethernet header before packets.
+
+use super::ETHERNET_BYTES;
+use weir_graph::arguments::EthernetAddress;
+use weir_graph::engine::{
+    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, PACKET_BYTES_MAX,
+    Packet, RoutingElement, Services,
+};
+use weir_graph::handlers;
+
+/// The class.
+pub static CLASS: ElementClass = ElementClass {
+    name: "EtherEncap",
+    ports: "1/1",
+    processing: "a/a",
+    flow: "x/x",
+    cost: CostClass::E1,
+    effects: Effects::NONE,
+    order: OrderDependence::Free,
+    manual: "\
+puts an Ethernet header before packets
+
+EtherEncap(ETHERTYPE, SRC, DST)
+
+EtherEncap puts the same Ethernet header before each packet. ARPQuerier finds the destination of each IP packet instead.
+
+Arguments:
+  ETHERTYPE  the type of the payload, such as 0x0800 for IPv4
+  SRC        the source address
+  DST        the destination address
+
+Handlers:
+  ethertype  rw  the argument
+  src        rw  the argument
+  dst        rw  the argument
+  drops      r   the number of packets that were too long for a header: more than 1 MiB",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let ethertype = args.either("ETHERTYPE").required();
+        let source = args.either("SRC").required();
+        let destination = args.either("DST").required();
+        args.end()?;
+        Ok(BuiltElement::routing(EtherEncap { ethertype, source, destination, drops: 0 }))
+    },
+};
+
+struct EtherEncap {
+    ethertype: u16,
+    source: EthernetAddress,
+    destination: EthernetAddress,
+    drops: u64,
+}
+
+impl Element for EtherEncap {
+    handlers! {
+        "ethertype": "the type of the payload",
+            read |this, _, _| Ok(this.ethertype.to_string()),
+            write |this, value, _| {
+                this.ethertype = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "src": "the source address",
+            read |this, _, _| Ok(this.source.to_string()),
+            write |this, value, _| {
+                this.source = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "dst": "the destination address",
+            read |this, _, _| Ok(this.destination.to_string()),
+            write |this, value, _| {
+                this.destination = crate::values::read(value)?;
+                Ok(String::new())
+            };
+        "drops": "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
+    }
+}
+
+/// Puts an Ethernet header before a packet. Returns false, and changes nothing, if the packet is too long.
+pub fn encapsulate(
+    packet: &mut Packet,
+    ethertype: u16,
+    source: EthernetAddress,
+    destination: EthernetAddress,
+) -> bool {
+    if packet.len() + ETHERNET_BYTES > PACKET_BYTES_MAX {
+        return false;
+    }
+    let bytes = packet.prepend(ETHERNET_BYTES);
+    bytes[..6].copy_from_slice(&destination.0);
+    bytes[6..12].copy_from_slice(&source.0);
+    bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    packet.set_link_header(0);
+    true
+}
+
+impl RoutingElement for EtherEncap {
+    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+        if encapsulate(packet, self.ethertype, self.source, self.destination) {
+            return Destination::FIRST;
+        }
+        self.drops += 1;
+        Destination::DISCARD
+    }
+}
