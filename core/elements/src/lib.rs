@@ -13,7 +13,9 @@ mod bytes;
 pub mod classification;
 mod control;
 mod ethernet;
+mod fragments;
 mod headers;
+mod icmp;
 mod ip;
 mod measuring;
 mod queues;
@@ -34,6 +36,8 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Bytes", bytes::CLASSES),
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
+    ("ICMP errors", icmp::CLASSES),
+    ("Fragments", fragments::CLASSES),
     ("Ethernet and ARP", ethernet::CLASSES),
     ("IPv4 routes", routes::CLASSES),
     ("Measuring", measuring::CLASSES),

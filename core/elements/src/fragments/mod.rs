@@ -1,0 +1,12 @@
+//! Elements that divide IPv4 packets into fragments, and join them.
+
+mod datagram;
+mod fragmenter;
+mod ipv4;
+mod reassembler;
+
+pub use ipv4::{Ipv4Header, checksum};
+use weir_graph::engine::ElementClass;
+
+/// The classes of this folder.
+pub const CLASSES: &[&ElementClass] = &[&fragmenter::CLASS, &reassembler::CLASS];
