@@ -5,6 +5,8 @@
 //! The graph is `InfiniteSource -> lookup -> Discard` with another destination for each packet, once with the lookup and
 //! once without it. The difference is what the element takes.
 
+#![expect(clippy::cast_possible_truncation, reason = "random numbers are cut to what is needed")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use weir_elements::AllElements;

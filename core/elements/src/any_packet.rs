@@ -2,6 +2,8 @@
 //!
 //! The arguments of the elements are those in tests/graphs.
 
+#![expect(clippy::cast_possible_truncation, reason = "random numbers are cut to what is needed")]
+
 use crate::{AllElements, CLASSES};
 use proptest::prelude::*;
 use std::cell::RefCell;

@@ -118,7 +118,7 @@ impl PartialDatagram {
     pub fn add(&mut self, packet: &Packet, part: &FragmentPart<'_>) -> FragmentResult {
         let (start, end) = (part.header.offset(), part.end());
         let longest = self.payload.len();
-        if (self.has_last && (end > longest || (part.is_last && end < longest)))
+        if (self.has_last && end > longest)
             || (part.is_last && end < longest)
             || self.head.len() - self.link_bytes + end.max(longest) > TOTAL_MAX
         {

@@ -1,9 +1,11 @@
 //! `IPFragmenter`: divides IPv4 packets into fragments.
 
-use super::ipv4::{DONT_FRAGMENT, HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header};
+use super::ipv4::{
+    DONT_FRAGMENT, HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header, header_words,
+};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, HEADROOM,
-    OrderDependence, Packet, TextOutput,
+    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
+    Packet, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -40,7 +42,7 @@ Handlers:
         let mtu: u32 = args.either("MTU").within(8..).required();
         let honors = args.either("HONOR_DF").or(true);
         let is_verbose = args.either("VERBOSE").or(false);
-        let headroom: u32 = args.keyword("HEADROOM").within(0..=65_535).or(HEADROOM as u32);
+        let headroom: u32 = args.keyword("HEADROOM").within(0..=65_535).or(HEADROOM_DEFAULT);
         args.end()?;
         Ok(BuiltElement::emitting(IpFragmenter {
             mtu: mtu as usize,
@@ -135,7 +137,7 @@ impl IpFragmenter {
             to[..HEADER_BYTES].copy_from_slice(&bytes[..HEADER_BYTES]);
             to[HEADER_BYTES..later_header_bytes].copy_from_slice(&options);
             to[later_header_bytes..].copy_from_slice(&bytes[header_bytes + at..header_bytes + at + count]);
-            to[0] = 0x40 | narrow(later_header_bytes / 4) as u8;
+            to[0] = 0x40 | header_words(later_header_bytes);
             let offset = (field & OFFSET) + narrow(at / 8);
             finish_header(&mut to[..later_header_bytes], narrow(total), more | offset);
             fragment.set_network_header(0, later_header_bytes);
@@ -157,6 +159,9 @@ impl IpFragmenter {
         later.into_iter().for_each(|fragment| cx.emit(0, fragment));
     }
 }
+
+/// The room before a fragment without an argument.
+const HEADROOM_DEFAULT: u32 = 66;
 
 /// Converts a length of at most that of an IPv4 packet.
 fn narrow(length: usize) -> u16 {

@@ -82,6 +82,11 @@ impl<'a> Ipv4Header<'a> {
     }
 }
 
+/// Returns the length of a header of at most 60 bytes in words of 4 bytes.
+pub fn header_words(header_bytes: usize) -> u8 {
+    u8::try_from(header_bytes / 4).unwrap_or(0xf)
+}
+
 /// Sets the total length and the fragment field of a header, then its checksum.
 pub fn finish_header(header: &mut [u8], total_bytes: u16, fragment_field: u16) {
     header[2..4].copy_from_slice(&total_bytes.to_be_bytes());

@@ -5,7 +5,7 @@ mod fragmenter;
 mod ipv4;
 mod reassembler;
 
-pub use ipv4::{Ipv4Header, checksum};
+pub use ipv4::{Ipv4Header, checksum, header_words};
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

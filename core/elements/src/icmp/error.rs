@@ -3,7 +3,7 @@
 use super::names::{
     ERROR_AT_POINTER, ErrorType, NEEDS_FRAGMENTS, PARAMETER_PROBLEM, REDIRECT, UNREACHABLE, code, is_error,
 };
-use crate::fragments::{Ipv4Header, checksum};
+use crate::fragments::{Ipv4Header, checksum, header_words};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
@@ -167,8 +167,8 @@ impl IcmpError {
 
         let ip = &mut bytes[..header_bytes];
         ip[..20].fill(0);
-        ip[0] = 0x40 | (header_bytes / 4) as u8;
-        ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+        ip[0] = 0x40 | header_words(header_bytes);
+        ip[2..4].copy_from_slice(&u16::try_from(total).unwrap_or(self.mtu).to_be_bytes());
         ip[4..6].copy_from_slice(&self.identification.to_be_bytes());
         (ip[8], ip[9]) = (TTL, ICMP);
         ip[12..16].copy_from_slice(&self.source.octets());
@@ -204,7 +204,7 @@ impl SourceRoute<'_> {
     fn reversed(&self) -> Vec<u8> {
         const END: u8 = 0;
         let length = 3 + self.passed;
-        let mut option = vec![self.option[0], length as u8, 4];
+        let mut option = vec![self.option[0], u8::try_from(length).unwrap_or(u8::MAX), 4];
         for address in self.option[3..length].rchunks_exact(4) {
             option.extend_from_slice(address);
         }

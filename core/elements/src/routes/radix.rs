@@ -49,6 +49,8 @@ const LEVEL_BITS: u32 = 4;
 const NODE_LEN: usize = 1 << LEVEL_BITS;
 /// The further levels.
 const LEVELS: usize = ((u32::BITS - FIRST_BITS) / LEVEL_BITS) as usize;
+/// The position of the bits of each further level in an address.
+const SHIFTS: [u32; LEVELS] = [20, 16, 12, 8, 4, 0];
 
 /// An entry of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Default for RadixIndex {
 /// Returns the place of an address in a node of a further level.
 #[inline]
 fn place_in(address: u32, level: usize) -> usize {
-    (address >> (u32::BITS - FIRST_BITS - LEVEL_BITS * (level as u32 + 1))) as usize % NODE_LEN
+    (address >> SHIFTS[level]) as usize % NODE_LEN
 }
 
 impl RadixIndex {
@@ -109,7 +111,8 @@ impl RouteIndex for RadixIndex {
     fn update(&mut self, table: &RouteTable, key: RouteKey) {
         // The nodes on the way, with the entries that lead to them.
         let mut way = [0; LEVELS + 1];
-        let depth = (key.length().max(FIRST_BITS) - FIRST_BITS).div_ceil(LEVEL_BITS) as usize;
+        let levels = (key.length().max(FIRST_BITS) - FIRST_BITS).div_ceil(LEVEL_BITS);
+        let depth = levels as usize;
         for level in 0..depth {
             let child = self.entry(way[level], key.prefix, level.wrapping_sub(1)).child;
             way[level + 1] = if child != 0 {
@@ -121,7 +124,7 @@ impl RouteIndex for RadixIndex {
             };
         }
         // The prefixes that end in this node have lengths from `shortest` to `longest`.
-        let longest = FIRST_BITS + LEVEL_BITS * depth as u32;
+        let longest = FIRST_BITS + LEVEL_BITS * levels;
         let shortest = if depth == 0 { 1 } else { longest - LEVEL_BITS + 1 };
         let step = 1 << (u32::BITS - longest);
         let count = 1 << (longest - key.length());
