@@ -58,6 +58,7 @@ fn by_click(click: &str, element: &str, outputs: usize, packets: &[Vec<u8>]) -> 
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
+    assert!(chosen.iter().flatten().count() > packets.len() / 2, "Click leaves out most packets: {text}");
     Some(chosen)
 }
 
