@@ -58,7 +58,7 @@ Handlers:
   drops  r  the number of discarded packets",
     build: |cx| {
         let mut args = cx.arguments();
-        let length: u32 = args.either("LENGTH").within(0..=PACKET_BYTES_MAX as u32).or(0);
+        let length: u32 = args.either("LENGTH").within(0..=LENGTH_MAX).or(0);
         let _: Option<bool> = args.keyword("ZERO").optional();
         args.end()?;
         Ok(BuiltElement::routing(Pad { length: length as usize, drops: 0 }))
@@ -92,6 +92,9 @@ Handlers:
     },
     ..TRUNCATE
 };
+
+/// The greatest length of a padded packet: that of any packet.
+const LENGTH_MAX: u32 = 1 << 20;
 
 /// Returns the number of bytes that are missing from a packet.
 fn extra_length(packet: &Packet) -> u32 {

@@ -120,7 +120,7 @@ contain it.",
             let mut words = split_words(&text);
             _ = words.next();
             let numbers: Vec<Option<u32>> = words.map(|word| cx.read(word)).collect();
-            if numbers.len() % 2 != 0 || numbers.contains(&None) {
+            if !numbers.len().is_multiple_of(2) || numbers.contains(&None) {
                 args.error("", format!("'{text}': expected ELEMENT MODULUS OFFSET ..."));
             }
         }

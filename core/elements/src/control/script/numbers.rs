@@ -6,7 +6,7 @@ use weir_graph::arguments::text::{shift_word, split_words, unquote};
 use weir_graph::engine::Reason;
 
 /// Significant digits of a decimal number.
-const DIGITS: usize = 12;
+const DIGITS: i32 = 12;
 
 /// The greatest width and precision of a format.
 const WIDTH_MAX: usize = 4096;
@@ -58,18 +58,20 @@ pub fn general(value: f64) -> String {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text.to_owned(),
     };
-    let scientific = format!("{:.*e}", DIGITS - 1, value);
+    let precision = usize::try_from(DIGITS - 1).unwrap_or(0);
+    let scientific = format!("{value:.precision$e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if exponent < -4 || exponent >= DIGITS as i32 {
+    if !(-4..DIGITS).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{}e{sign}{:02}", short(mantissa), exponent.abs());
     }
-    let decimals = usize::try_from(DIGITS as i32 - 1 - exponent).unwrap_or(0);
+    let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap_or(0);
     short(&format!("{value:.decimals$}"))
 }
 
 /// Returns the value of `add`, `sub`, `mul`, `div`, `idiv`, `min` or `max` of a list of numbers.
+#[allow(clippy::cast_possible_truncation, reason = "the functions are defined so, as in Click")]
 pub fn arithmetic(name: &str, list: &str) -> Result<String, Reason> {
     let mut sum: Option<Number> = None;
     for word in split_words(list) {
@@ -195,6 +197,7 @@ impl Conversion {
 }
 
 /// Returns a format with the values that follow it, as `printf` has it.
+#[allow(clippy::cast_possible_truncation, reason = "the functions are defined so, as in Click")]
 pub fn sprintf(words: &str) -> Result<String, Reason> {
     let (format, mut rest) = shift_word(words);
     let format = String::from_utf8_lossy(&unquote(format)).into_owned();
@@ -259,7 +262,7 @@ pub fn sprintf(words: &str) -> Result<String, Reason> {
             }
             Some(form @ ('u' | 'x' | 'X' | 'o')) => {
                 let word = next();
-                let value = crate::values::read::<u64>(word).ok().or(integer(word).map(|value| value as u64));
+                let value = crate::values::read::<u64>(word).ok().or(integer(word).map(i64::cast_unsigned));
                 let value = value.ok_or_else(|| wrong("an unsigned integer"))?;
                 let value = if it.is_short { u64::from(value as u16) } else { value };
                 let marks = it.has('#') && value != 0;
