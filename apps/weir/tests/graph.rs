@@ -173,9 +173,11 @@ fn the_exit_status_tells_a_false_handler_a_missing_one_and_a_wrong_configuration
     let (status, error) = run("FromDump(missing.pcap) -> Discard", &[]);
     assert_eq!(status, Some(1));
     assert!(error.contains("missing.pcap"), "{error}");
-    let (status, error) = run("Idle -> Counter -> Unqueue -> Discard", &[]);
+    let (status, error) = run("Idle -> a :: Queue -> b :: Queue -> Discard", &[]);
     assert_eq!(status, Some(1));
-    assert!(error.contains("Unqueue"), "{error}");
+    assert!(error.contains("'a' pull output 0 is connected to 'b' push input 0"), "{error}");
+    // Without a source of packets, nothing is ever to do.
+    assert_eq!(run("Idle -> Counter -> Unqueue -> Discard", &[]).0, Some(0));
 }
 
 #[test]

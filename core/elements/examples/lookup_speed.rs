@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use weir_elements::AllElements;
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, ElementClasses, NoSystem,
+    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, ElementClasses, NoFiles,
     OrderDependence, Packet, Router, RoutingElement, RunOptions, Services, SimulatedClock,
 };
 use weir_graph::language::{ClassStatus, ConfigurationSource, LanguageEnvironment, LibraryText, parse};
@@ -111,7 +111,7 @@ fn run(lookup: &str) -> f64 {
     let source = ConfigurationSource { name: "graph", bytes: graph.as_bytes() };
     let flat = parse(&source, &[], &WithRandom).unwrap_or_else(|errors| panic!("{errors}"));
     let clock = Box::<SimulatedClock>::default();
-    let system = Box::<NoSystem>::default();
+    let system = Box::<NoFiles>::default();
     let router = Router::new(flat, &WithRandom, system, clock, RunOptions::default());
     let mut router = router.unwrap_or_else(|errors| panic!("{errors:?}"));
     let start = Instant::now();

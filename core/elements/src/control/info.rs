@@ -2,7 +2,7 @@
 
 use weir_graph::arguments::text::split_words;
 use weir_graph::arguments::{
-    ArgumentErrors, Arguments, EthernetAddress, FixedDecimal, IpProtocol, Ipv4Prefix, Ipv6Prefix,
+    ArgumentErrors, ElementArguments, EthernetAddress, FixedDecimal, IpProtocol, Ipv4Prefix, Ipv6Prefix,
 };
 use weir_graph::engine::{
     BuildContext, BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass,
@@ -156,12 +156,12 @@ StaticThreadSched has no effect: a graph has one thread. The elements have to ex
     ..ADDRESSES
 };
 
-fn end(args: Arguments<'_, '_>) -> Result<BuiltElement, ArgumentErrors> {
+fn end(args: ElementArguments<'_, '_>) -> Result<BuiltElement, ArgumentErrors> {
     args.end()?;
     Ok(BuiltElement::routing(Info))
 }
 
-fn define_address(name: &str, address: &str, cx: &mut BuildContext<'_>, args: &mut Arguments<'_, '_>) {
+fn define_address(name: &str, address: &str, cx: &mut BuildContext<'_>, args: &mut ElementArguments<'_, '_>) {
     let full = format!("{}{name}", cx.scope());
     let has_length = address.contains('/');
     let ethernet = cx.read::<EthernetAddress>(address);

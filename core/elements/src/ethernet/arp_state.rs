@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use weir_graph::arguments::{Arguments, EthernetAddress};
+use weir_graph::arguments::{ElementArguments, EthernetAddress};
 use weir_graph::engine::{Packet, PacketPool};
 use weir_units::{Nanos, Timestamp};
 
@@ -34,7 +34,7 @@ pub struct ArpLimits {
 
 impl ArpLimits {
     /// Reads the arguments of a table.
-    pub fn read(args: &mut Arguments<'_, '_>) -> Self {
+    pub fn read(args: &mut ElementArguments<'_, '_>) -> Self {
         let most = |value: u32| if value == 0 { CAPACITY_MAX } else { value.min(CAPACITY_MAX) } as usize;
         let packets = most(args.keyword("CAPACITY").or(2048));
         let entries = most(args.keyword("ENTRY_CAPACITY").or(ENTRIES_DEFAULT));

@@ -57,11 +57,11 @@ impl RoutingElement for DropBroadcasts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_graph::engine::{NoSystem, SimulatedClock};
+    use weir_graph::engine::{NoFiles, SimulatedClock};
 
     #[test]
     fn only_packets_to_several_hosts_go_to_the_second_output() {
-        let mut services = Services::new(Box::<NoSystem>::default(), Box::<SimulatedClock>::default(), 0);
+        let mut services = Services::new(Box::<NoFiles>::default(), Box::<SimulatedClock>::default(), 0);
         let mut element = DropBroadcasts { drops: 0 };
         let mut destination = |packet_type| {
             let mut packet = services.pool.of_bytes(&[1]);

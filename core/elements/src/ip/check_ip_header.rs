@@ -4,7 +4,7 @@ use super::bad_packets::{BadPackets, bad_packets};
 use super::checksum::checksum;
 use super::header::{HEADER_BYTES, half, header_length, word};
 use std::net::Ipv4Addr;
-use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, Arguments, Ipv4Prefix};
+use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, Ipv4Prefix};
 use weir_graph::engine::{
     BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
     RoutingElement, Services,
@@ -31,7 +31,7 @@ go to output 1, or are discarded without one. The message about the first of the
 An argument without a keyword is the OFFSET if it is a number. Else it is a list as of BADSRC, with 0.0.0.0 and \
 255.255.255.255 in addition, and OFFSET can follow.
 
-Arguments:
+ElementArguments:
   OFFSET      the offset of the header. Default 0.
   BADSRC      addresses that are wrong as a source
   GOODDST     destinations for which every source is right
@@ -100,7 +100,7 @@ pub struct AddressCheck {
 
 impl AddressCheck {
     /// Reads the arguments INTERFACES, BADSRC and GOODDST.
-    pub fn read(args: &mut Arguments<'_, '_>) -> Self {
+    pub fn read(args: &mut ElementArguments<'_, '_>) -> Self {
         let interfaces: Option<Vec<Ipv4Prefix>> = args.keyword("INTERFACES").optional();
         let bad_sources: Vec<Ipv4Addr> = args.keyword("BADSRC").or(Vec::new());
         let good_destinations: Vec<Ipv4Addr> = args.keyword("GOODDST").or(Vec::new());

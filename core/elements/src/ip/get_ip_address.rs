@@ -25,7 +25,7 @@ GetIPAddress([ANNO,] IP src|dst)
 GetIPAddress copies the four bytes at OFFSET, or an address of the IP header, to an annotation, by which later elements \
 send the packet on. A packet without these bytes, or without IP header, keeps its annotation.
 
-Arguments:
+ElementArguments:
   OFFSET  the offset of the address: 16 for the destination of a packet that begins with its IP header
   ANNO    the annotation of four bytes. Default DST_IP.
   IP      src or dst, instead of OFFSET: the source or the destination in the IP header",

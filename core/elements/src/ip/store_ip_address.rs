@@ -29,7 +29,7 @@ unchanged. A packet without the bytes, or without IP header, goes to output 1, o
 
 With src or dst as OFFSET, it updates the checksums of IP, TCP and UDP by the change. With a number it updates none.
 
-Arguments:
+ElementArguments:
   ADDR    the address
   OFFSET  the offset from the packet's start; or src or dst, for the address in the IP header",
     build: |cx| {

@@ -27,7 +27,9 @@ pub(super) fn nonempty_upstream(cx: &mut Context<'_>, input: usize) -> WaitsFor 
                     open.push(next);
                 }
             }
-            if !has_input {
+            // An element that routes has no packets of its own.
+            let has_own = matches!(cx.elements[source.element], Some(BuiltElement::Emitting(_)) | None);
+            if !has_input && has_own {
                 return WaitsFor::Nothing;
             }
         }

@@ -47,7 +47,7 @@ element one of the script itself: `$(add $x 1)`. `$args`, `$1`, `$2`, `$#` are t
 name of the called handler, `$write` is true in a write handler, `$input` is the input of the packet.\n\n",
             "A script that executes 100000 instructions or makes 4 MiB of text without a wait is disabled, with an error. A \
 value has at most 64 KiB, a script at most 1024 variables.\n\n",
-            "Arguments:\n",
+            "ElementArguments:\n",
             "  TYPE  ACTIVE: starts with the graph. PASSIVE: is started by the handler run. PACKET: runs for each packet, and \
 returns the output. PROXY: runs for any handler. DRIVER: runs when the driver is to stop. Default: PACKET with \
 ports, else ACTIVE\n\n",
