@@ -5,11 +5,11 @@ use weir_graph::engine::{DST_IP, Packet};
 /// The link types of captures whose packets begin with the IP header.
 const RAW_IP: [u32; 4] = [12, 14, 101, 228];
 
-/// Removes the link header of a packet with an IPv4 or IPv6 packet in it, sets its network header, and the destination
-/// annotation of an IPv4 packet. Returns false, and changes nothing, if there is none.
+/// Finds the IPv4 or IPv6 packet in a packet, and sets its network header, and the destination annotation of an IPv4
+/// packet. Returns false, and changes nothing, if there is none.
 ///
-/// `link_type` is that of a capture. VLAN tags are removed, too.
-pub fn strip_to_ip(packet: &mut Packet, link_type: u32) -> bool {
+/// `link_type` is that of a capture. The IP packet can be behind VLAN tags.
+pub fn find_ip(packet: &mut Packet, link_type: u32) -> bool {
     let bytes = packet.bytes();
     let offset = match link_type {
         // Ethernet.
@@ -29,9 +29,9 @@ pub fn strip_to_ip(packet: &mut Packet, link_type: u32) -> bool {
         _ => return false,
     };
     packet.set_link_header(0);
-    packet.strip(offset);
-    packet.set_network_header(0, header_bytes);
-    if let [0x40..=0x4f, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, destination @ ..] = packet.bytes()
+    packet.set_network_header(offset, header_bytes);
+    if let Some([0x40..=0x4f, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, destination @ ..]) =
+        packet.network_bytes()
         && let Some(destination) = destination.first_chunk::<4>().copied()
     {
         packet.annotation_mut(DST_IP).copy_from_slice(&destination);

@@ -148,6 +148,17 @@ impl System for GraphFiles {
         Ok(bytes)
     }
 
+    fn write_file(&mut self, name: &str, bytes: &[u8], is_new: bool) -> Result<(), String> {
+        let mut options = std::fs::OpenOptions::new();
+        if is_new {
+            options.create(true).write(true).truncate(true);
+        } else {
+            options.create(true).append(true);
+        }
+        let result = options.open(name).and_then(|mut file| file.write_all(bytes));
+        result.map_err(|error| format!("{}: {error}", Path::new(name).escaped()))
+    }
+
     fn write_text(&mut self, output: TextOutput, text: &str) {
         // A reader of the texts that is gone does not stop the graph.
         _ = match output {

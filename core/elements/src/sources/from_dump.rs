@@ -31,8 +31,8 @@ ElementArguments:
   STOP         true: stops the driver after the last packet. Default false.
   TIMING       true: sends packets in the rhythm of their time stamps. Default false.
   SAMPLE       the part of packets that are sent, chosen at random. Default 1.
-  FORCE_IP     true: sends IP packets alone, without link header and with a network header. Others go to output 1 if it \
-exists. Default false.
+  FORCE_IP     true: sends IP packets alone, with their network header set. Others go to output 1 if it exists. \
+Default false.
   START, END   times: only packets from START on, and before END
   START_AFTER, END_AFTER, INTERVAL  the same, as time after the first packet, and after the first packet that is sent
   ACTIVE       false: sends no packets. Default true.
@@ -203,7 +203,7 @@ impl FromDump {
             return (packet, true);
         }
         let link_type = self.reader.as_ref().map_or(ETHERNET, |reader| reader.link_type());
-        let is_ip = crate::headers::strip_to_ip(&mut packet, link_type);
+        let is_ip = crate::headers::find_ip(&mut packet, link_type);
         (packet, is_ip)
     }
 }
