@@ -44,7 +44,7 @@ enum Failure {
     #[error(transparent)]
     Extcap(#[from] cmd::extcap::ExtcapError),
     #[error(transparent)]
-    Graph(#[from] cmd::graph::GraphError),
+    Graph(#[from] cmd::graph::GraphCommandError),
     #[error(transparent)]
     Schema(#[from] cmd::schema::SchemaError),
     #[error(transparent)]

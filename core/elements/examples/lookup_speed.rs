@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use weir_elements::AllElements;
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, ElementClasses, NoFiles,
-    OrderDependence, Packet, Router, RoutingElement, RunOptions, Services, SimulatedClock,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementClasses, ElementCost,
+    GraphPacket, NoFiles, OrderDependence, Router, RoutingElement, RunOptions, Services, SimulatedClock,
 };
 use weir_graph::language::{ClassStatus, ConfigurationSource, LanguageEnvironment, LibraryText, parse};
 
@@ -36,7 +36,7 @@ static RANDOM_DESTINATION: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "gives packets random destinations\n\nRandomDestination()",
@@ -53,7 +53,7 @@ struct RandomDestination {
 impl Element for RandomDestination {}
 
 impl RoutingElement for RandomDestination {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let address = (random(&mut self.state) as u32).to_be_bytes();
         packet.annotation_mut(DST_IP).copy_from_slice(&address);
         Destination::FIRST

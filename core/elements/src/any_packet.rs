@@ -2,7 +2,6 @@
 //!
 //! The arguments of the elements are those in tests/graphs.
 
-#![expect(clippy::cast_possible_truncation, reason = "random numbers are cut to what is needed")]
 
 use crate::{AllElements, classes};
 use proptest::prelude::*;
@@ -10,9 +9,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_graph::engine::{
-    ANNOTATION_BYTES, BuiltElement, CaptureReader, CaptureWriter, Context, CostClass, Effects, Element,
-    ElementClass, ElementClasses, EmittingElement, OrderDependence, Packet, PacketType, PortCounts, Reason,
-    Router, RunOptions, SimulatedClock, System, TaskRun, TextOutput,
+    ANNOTATION_BYTES, BuiltElement, CaptureReader, CaptureWriter, Effects, Element, ElementClass,
+    ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, PacketType,
+    PortCounts, Reason, Router, RunOptions, SimulatedClock, System, TaskRun, TextOutput,
 };
 use weir_graph::language::{ClassStatus, ConfigurationSource, LanguageEnvironment, LibraryText, parse};
 use weir_units::Timestamp;
@@ -47,7 +46,7 @@ static SOURCE: ElementClass = ElementClass {
     ports: "0/1",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "",
@@ -64,12 +63,12 @@ static SINK: ElementClass = ElementClass {
 struct AnySource;
 
 impl Element for AnySource {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         cx.add_task(true);
         Ok(())
     }
 
-    fn run(&mut self, _: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, _: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         for any in FED.with_borrow(Clone::clone) {
             let mut packet = cx.services.pool.of_bytes(&any.bytes);
             if let Some((offset, length)) = any.header {
@@ -93,7 +92,7 @@ struct AnySink(String);
 impl Element for AnySink {}
 
 impl EmittingElement for AnySink {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let seen = (packet.bytes().to_vec(), packet.annotations().to_vec(), packet.network_offset());
         SEEN.with_borrow_mut(|all| all.entry(self.0.clone()).or_default().push(seen));
         cx.services.pool.discard(packet);

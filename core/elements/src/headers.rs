@@ -1,6 +1,6 @@
 //! Headers of packets, for elements that need more than one field of them.
 
-use weir_graph::engine::{DST_IP, Packet};
+use weir_graph::engine::{DST_IP, GraphPacket};
 
 /// The link types of captures whose packets begin with the IP header.
 const RAW_IP: [u32; 4] = [12, 14, 101, 228];
@@ -9,7 +9,7 @@ const RAW_IP: [u32; 4] = [12, 14, 101, 228];
 /// packet. Returns false, and changes nothing, if there is none.
 ///
 /// `link_type` is that of a capture. The IP packet can be behind VLAN tags.
-pub fn find_ip(packet: &mut Packet, link_type: u32) -> bool {
+pub fn find_ip(packet: &mut GraphPacket, link_type: u32) -> bool {
     let bytes = packet.bytes();
     let offset = match link_type {
         // Ethernet.

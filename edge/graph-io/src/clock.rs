@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use weir_graph::engine::Clock;
+use weir_graph::engine::GraphClock;
 use weir_units::Timestamp;
 
 /// The time of day. Waiting ends early when a signal asks the program to end.
@@ -23,7 +23,7 @@ impl SystemClock {
     }
 }
 
-impl Clock for SystemClock {
+impl GraphClock for SystemClock {
     fn now(&mut self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.latest = Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));

@@ -1,7 +1,7 @@
 //! `Align`: aligns the bytes of packets.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -11,7 +11,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -47,7 +47,7 @@ struct Align {
 impl Element for Align {}
 
 impl RoutingElement for Align {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         if packet.position() % self.modulus != self.offset {
             packet.align(self.modulus, self.offset);
         }

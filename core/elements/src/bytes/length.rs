@@ -1,8 +1,8 @@
 //! `Truncate`, `Pad` and `CheckLength`: change and check the length of packets.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, OrderDependence,
-    PACKET_BYTES_MAX, Packet, RoutingElement, Services,
+    BuiltElement, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, PACKET_BYTES_MAX, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -12,7 +12,7 @@ pub static TRUNCATE: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -40,7 +40,7 @@ Handlers:
 /// The class that lengthens packets.
 pub static PAD: ElementClass = ElementClass {
     name: "Pad",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     manual: "\
 lengthens packets
 
@@ -97,11 +97,11 @@ Handlers:
 const LENGTH_MAX: u32 = 1 << 20;
 
 /// Returns the number of bytes that are missing from a packet.
-fn extra_length(packet: &Packet) -> u32 {
+fn extra_length(packet: &GraphPacket) -> u32 {
     packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes)
 }
 
-fn set_extra_length(packet: &mut Packet, length: u32) {
+fn set_extra_length(packet: &mut GraphPacket, length: u32) {
     packet.annotation_mut(EXTRA_LENGTH).copy_from_slice(&length.to_ne_bytes());
 }
 
@@ -122,7 +122,7 @@ impl Element for Truncate {
 }
 
 impl RoutingElement for Truncate {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let removed = packet.len().saturating_sub(self.length as usize);
         if removed > 0 {
             packet.truncate_by(removed);
@@ -148,7 +148,7 @@ impl Element for Pad {
 }
 
 impl RoutingElement for Pad {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let length = packet.len();
         let added = match self.length {
             0 => extra_length(packet) as usize,
@@ -182,7 +182,7 @@ impl Element for CheckLength {
 }
 
 impl RoutingElement for CheckLength {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::output(usize::from(packet.len() > self.length as usize))
     }
 }

@@ -1,7 +1,7 @@
 //! `Strip` and `Unstrip`: remove bytes from the start of packets, and bring them back.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -11,7 +11,7 @@ pub static STRIP: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -59,7 +59,7 @@ struct Strip {
 impl Element for Strip {}
 
 impl RoutingElement for Strip {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         packet.strip(self.length);
         Destination::FIRST
     }
@@ -72,7 +72,7 @@ struct Unstrip {
 impl Element for Unstrip {}
 
 impl RoutingElement for Unstrip {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         packet.unstrip(self.length);
         Destination::FIRST
     }

@@ -1,7 +1,7 @@
 //! `StripToNetworkHeader`: removes what is before the network header.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -42,7 +42,7 @@ impl Element for StripToNetworkHeader {
 }
 
 impl RoutingElement for StripToNetworkHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let length = packet.len();
         match packet.network_bytes().map(<[u8]>::len) {
             Some(behind) if behind <= length => packet.strip(length - behind),

@@ -4,7 +4,7 @@ use super::expression::{Expression, PacketParts, Part};
 use super::ip::warn_of_dead;
 use super::rules::{Rule, RuleSet};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -15,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E4,
+    cost: ElementCost::E4,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -144,7 +144,7 @@ impl Element for Classifier {
 }
 
 impl RoutingElement for Classifier {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let parts = PacketParts { main: packet.bytes(), ..PacketParts::default() };
         Destination::output(usize::from(self.rules.decide(&parts)))
     }

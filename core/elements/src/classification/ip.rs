@@ -8,8 +8,8 @@ use std::fmt::Write;
 use weir_graph::arguments::text::unquote;
 use weir_graph::arguments::{ArgumentContext, ArgumentErrors};
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass,
-    HandlerDefinition, OrderDependence, Packet, Reason, RoutingElement, Services, TextOutput,
+    BuildContext, BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost,
+    GraphPacket, HandlerDefinition, OrderDependence, Reason, RoutingElement, Services, TextOutput,
 };
 
 /// The class with a pattern for each output.
@@ -18,7 +18,7 @@ pub static CLASSIFIER: ElementClass = ElementClass {
     ports: "1/-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E4,
+    cost: ElementCost::E4,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -220,7 +220,12 @@ impl Element for IpRules {
         &HANDLERS[..=self.patterns.len().min(LISTED)]
     }
 
-    fn read_handler(&mut self, name: &str, _: &str, _: &mut Context<'_>) -> Option<Result<String, Reason>> {
+    fn read_handler(
+        &mut self,
+        name: &str,
+        _: &str,
+        _: &mut ElementContext<'_>,
+    ) -> Option<Result<String, Reason>> {
         if name == "program" {
             return Some(Ok(self.compiled.program(256)));
         }
@@ -231,7 +236,7 @@ impl Element for IpRules {
         &mut self,
         name: &str,
         value: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         let index = self.pattern(name)?;
         let output = self.rules[index].output;
@@ -245,7 +250,7 @@ impl Element for IpRules {
 }
 
 impl RoutingElement for IpRules {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let compiled = &self.compiled;
         let parts = PacketParts {
             main: packet.network_bytes().unwrap_or_default(),

@@ -5,8 +5,8 @@ use weir_graph::arguments::{
     ArgumentErrors, ElementArguments, EthernetAddress, FixedDecimal, IpProtocol, Ipv4Prefix, Ipv6Prefix,
 };
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass,
-    OrderDependence, Packet, Reason, RoutingElement, Services, TICKETS_DEFAULT, TICKETS_MAX,
+    BuildContext, BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost,
+    GraphPacket, OrderDependence, Reason, RoutingElement, Services, TICKETS_DEFAULT, TICKETS_MAX,
 };
 
 /// The class of names of addresses.
@@ -15,7 +15,7 @@ pub static ADDRESSES: ElementClass = ElementClass {
     ports: "0/0",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -223,7 +223,7 @@ struct Info;
 impl Element for Info {}
 
 impl RoutingElement for Info {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::DISCARD
     }
 }
@@ -234,7 +234,7 @@ struct Threads {
 }
 
 impl Element for Threads {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         let list = cx.read_handler("list")?;
         for name in &self.elements {
             // A compound element is no element any more, but those in it have its name.
@@ -248,7 +248,7 @@ impl Element for Threads {
 }
 
 impl RoutingElement for Threads {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::DISCARD
     }
 }

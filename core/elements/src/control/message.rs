@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    Reason, RoutingElement, Services, TextOutput,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost, GraphPacket,
+    OrderDependence, Reason, RoutingElement, Services, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -13,7 +13,7 @@ pub static MESSAGE: ElementClass = ElementClass {
     ports: "0/0",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -100,13 +100,13 @@ struct ConfigurationMessage {
 }
 
 impl Element for ConfigurationMessage {
-    fn initialize(&mut self, _: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, _: &mut ElementContext<'_>) -> Result<(), Reason> {
         if self.is_error { Err("the element Error never starts".to_owned()) } else { Ok(()) }
     }
 }
 
 impl RoutingElement for ConfigurationMessage {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::DISCARD
     }
 }
@@ -129,7 +129,7 @@ impl Element for RandomSeed {
 }
 
 impl RoutingElement for RandomSeed {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::DISCARD
     }
 }

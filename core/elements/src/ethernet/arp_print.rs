@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use std::fmt::Write;
 use weir_graph::arguments::EthernetAddress;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services, TextOutput,
 };
 use weir_graph::handlers;
@@ -17,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::TERMINAL,
     order: OrderDependence::Ordered,
     manual: "\
@@ -56,7 +56,7 @@ struct ArpPrint {
 
 impl ArpPrint {
     /// Returns the line for a packet; `None` without a network header.
-    fn line(&self, packet: &Packet) -> Option<String> {
+    fn line(&self, packet: &GraphPacket) -> Option<String> {
         let arp = packet.network_bytes()?;
         let mut line = String::new();
         if !self.label.is_empty() {
@@ -80,7 +80,7 @@ impl ArpPrint {
 
 /// Returns the Ethernet header: from the link header on, or else from the start of the packet, if it ends before the
 /// network header.
-fn ethernet_header(packet: &Packet, network_bytes: usize) -> Option<&[u8]> {
+fn ethernet_header(packet: &GraphPacket, network_bytes: usize) -> Option<&[u8]> {
     let header = packet.link_bytes().unwrap_or(packet.bytes());
     (header.len() >= network_bytes + ETHERNET_BYTES).then(|| &header[..ETHERNET_BYTES])
 }
@@ -144,7 +144,7 @@ impl Element for ArpPrint {
 }
 
 impl RoutingElement for ArpPrint {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         if self.active
             && let Some(line) = self.line(packet)
         {

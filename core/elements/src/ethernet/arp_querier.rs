@@ -12,8 +12,8 @@ use weir_graph::arguments::{
     ArgumentContext, ArgumentFault, ArgumentValue, EthernetAddress, Ipv4Prefix, WordArgument,
 };
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, DST_IP, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet, Reason, VLAN_TCI,
+    BuiltElement, DST_IP, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, Reason, VLAN_TCI,
 };
 use weir_graph::handlers;
 use weir_units::Nanos;
@@ -24,7 +24,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "2/1-2",
     processing: "h/h",
     flow: "xy/x",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -142,7 +142,7 @@ enum Forwarding {
 
 impl ArpQuerier {
     /// Sends an IP packet, has it wait, or discards it.
-    fn handle_ip(&mut self, mut packet: Packet, cx: &mut Context<'_>) {
+    fn handle_ip(&mut self, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let next = packet.annotation(DST_IP).first_chunk::<4>().copied().unwrap_or_default();
         let next = Ipv4Addr::from(next);
         match self.forwarding(next, &packet, cx) {
@@ -172,7 +172,12 @@ impl ArpQuerier {
     }
 
     /// Decides about a packet. Sends a request if an entry gets old.
-    fn forwarding(&mut self, next: Ipv4Addr, packet: &Packet, cx: &mut Context<'_>) -> Forwarding {
+    fn forwarding(
+        &mut self,
+        next: Ipv4Addr,
+        packet: &GraphPacket,
+        cx: &mut ElementContext<'_>,
+    ) -> Forwarding {
         if self.ip.is_unspecified() {
             return Forwarding::Drop;
         }
@@ -199,7 +204,13 @@ impl ArpQuerier {
     }
 
     /// Returns a request for a next hop.
-    fn query(&self, next: Ipv4Addr, packet: &Packet, to: EthernetAddress, cx: &mut Context<'_>) -> Packet {
+    fn query(
+        &self,
+        next: Ipv4Addr,
+        packet: &GraphPacket,
+        to: EthernetAddress,
+        cx: &mut ElementContext<'_>,
+    ) -> GraphPacket {
         let message = ArpMessage {
             operation: REQUEST,
             sender: self.ethernet,
@@ -215,7 +226,7 @@ impl ArpQuerier {
     }
 
     /// Takes the address of a reply, and sends the packets that wait for it.
-    fn handle_response(&mut self, frame: &[u8], cx: &mut Context<'_>) {
+    fn handle_response(&mut self, frame: &[u8], cx: &mut ElementContext<'_>) {
         if frame.len() < super::arp::FRAME_BYTES {
             return;
         }
@@ -233,7 +244,7 @@ impl ArpQuerier {
 }
 
 impl Element for ArpQuerier {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if let Some(name) = &self.shares {
             let found = cx.find(name).ok_or_else(|| format!("TABLE: no element named '{name}'"))?;
             let state = cx.shared_state(found).and_then(|state| state.downcast().ok());
@@ -301,7 +312,7 @@ impl Element for ArpQuerier {
 }
 
 impl EmittingElement for ArpQuerier {
-    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if input == 0 {
             self.handle_ip(packet, cx);
         } else {

@@ -5,8 +5,8 @@ use crate::values;
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, EthernetAddress, Ipv4Prefix};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet, Reason,
-    RoutingElement, Services, VLAN_TCI,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    Reason, RoutingElement, Services, VLAN_TCI,
 };
 use weir_graph::handlers;
 
@@ -16,7 +16,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E4,
+    cost: ElementCost::E4,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -130,7 +130,7 @@ impl ArpResponder {
     }
 
     /// Returns the reply to a request; `None` for another packet.
-    fn reply(&self, packet: &Packet) -> Option<[u8; super::arp::FRAME_BYTES]> {
+    fn reply(&self, packet: &GraphPacket) -> Option<[u8; super::arp::FRAME_BYTES]> {
         let request = ArpMessage::read(packet.bytes()).filter(|it| it.operation == REQUEST)?;
         let reply = ArpMessage {
             operation: REPLY,
@@ -181,7 +181,7 @@ impl Element for ArpResponder {
 }
 
 impl RoutingElement for ArpResponder {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         let Some(frame) = self.reply(packet) else { return Destination::output(1) };
         let mut reply = services.pool.of_bytes(&frame);
         reply.set_link_header(0);

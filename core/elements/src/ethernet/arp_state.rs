@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_graph::arguments::{ElementArguments, EthernetAddress};
-use weir_graph::engine::{Packet, PacketPool};
+use weir_graph::engine::{GraphPacket, PacketPool};
 use weir_units::{Nanos, Timestamp};
 
 /// The least time between two queries for an address.
@@ -55,7 +55,7 @@ struct ArpEntry {
     polls_since_reply: u8,
     /// The key in the order of ages.
     age: (Timestamp, u64),
-    packets: VecDeque<Packet>,
+    packets: VecDeque<GraphPacket>,
 }
 
 impl ArpEntry {
@@ -160,7 +160,7 @@ impl ArpState {
         now: Timestamp,
         takes: bool,
         pool: &mut PacketPool,
-    ) -> VecDeque<Packet> {
+    ) -> VecDeque<GraphPacket> {
         self.ensure(ip, now, pool);
         self.set_age(ip, now);
         let Some(entry) = self.entries.get_mut(&ip) else { return VecDeque::new() };
@@ -179,7 +179,7 @@ impl ArpState {
     }
 
     /// Keeps a packet for an address that is not known. Returns true if a query is to be sent.
-    pub fn wait(&mut self, ip: Ipv4Addr, packet: Packet, now: Timestamp, pool: &mut PacketPool) -> bool {
+    pub fn wait(&mut self, ip: Ipv4Addr, packet: GraphPacket, now: Timestamp, pool: &mut PacketPool) -> bool {
         self.ensure(ip, now, pool);
         // The entry is in use, so it does not expire now.
         let timeout = self.limits.timeout;

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weir_graph::arguments::EthernetAddress;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Reason,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    OrderDependence, Reason,
 };
 use weir_graph::handlers;
 
@@ -19,7 +19,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "0/0",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -59,7 +59,7 @@ struct ArpTable {
 }
 
 /// Handles `insert` of tables and queriers.
-pub fn insert(state: &RefCell<ArpState>, value: &str, cx: &mut Context<'_>) -> Result<String, Reason> {
+pub fn insert(state: &RefCell<ArpState>, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
     let words: Vec<&str> = value.split_whitespace().collect();
     let [ip, ethernet] = words[..] else { return Err("expected: IP ETH".to_owned()) };
     set(state, values::read(ip)?, values::read(ethernet)?, cx);
@@ -67,12 +67,12 @@ pub fn insert(state: &RefCell<ArpState>, value: &str, cx: &mut Context<'_>) -> R
 }
 
 /// Handles `delete` of tables and queriers.
-pub fn delete(state: &RefCell<ArpState>, value: &str, cx: &mut Context<'_>) -> Result<String, Reason> {
+pub fn delete(state: &RefCell<ArpState>, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
     set(state, values::read(value)?, EthernetAddress([0xff; 6]), cx);
     Ok(String::new())
 }
 
-fn set(state: &RefCell<ArpState>, ip: Ipv4Addr, ethernet: EthernetAddress, cx: &mut Context<'_>) {
+fn set(state: &RefCell<ArpState>, ip: Ipv4Addr, ethernet: EthernetAddress, cx: &mut ElementContext<'_>) {
     let now = cx.services.coarse_now();
     state.borrow_mut().insert(ip, ethernet, now, false, &mut cx.services.pool);
 }
@@ -80,7 +80,7 @@ fn set(state: &RefCell<ArpState>, ip: Ipv4Addr, ethernet: EthernetAddress, cx: &
 /// Removes expired entries, and returns a value of the table.
 pub fn current<T>(
     state: &RefCell<ArpState>,
-    cx: &mut Context<'_>,
+    cx: &mut ElementContext<'_>,
     value: impl FnOnce(&ArpState) -> T,
 ) -> Result<String, Reason>
 where
@@ -92,7 +92,7 @@ where
 }
 
 /// Returns the table as text.
-pub fn table(state: &RefCell<ArpState>, cx: &mut Context<'_>) -> Result<String, Reason> {
+pub fn table(state: &RefCell<ArpState>, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
     let now = cx.services.coarse_now();
     current(state, cx, |state| state.table(now))
 }

@@ -1,7 +1,7 @@
 //! `DropBroadcasts`: discards packets that came as link-level broadcasts or multicasts.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     PacketType, RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -42,7 +42,7 @@ impl Element for DropBroadcasts {
 }
 
 impl RoutingElement for DropBroadcasts {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         match packet.packet_type() {
             PacketType::Broadcast | PacketType::Multicast => {
                 self.drops += 1;

@@ -3,8 +3,8 @@
 use super::ETHERNET_BYTES;
 use weir_graph::arguments::EthernetAddress;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, PACKET_BYTES_MAX,
-    Packet, RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    PACKET_BYTES_MAX, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -77,7 +77,7 @@ impl Element for EtherEncap {
 
 /// Puts an Ethernet header before a packet. Returns false, and changes nothing, if the packet is too long.
 pub fn encapsulate(
-    packet: &mut Packet,
+    packet: &mut GraphPacket,
     ethertype: u16,
     source: EthernetAddress,
     destination: EthernetAddress,
@@ -94,7 +94,7 @@ pub fn encapsulate(
 }
 
 impl RoutingElement for EtherEncap {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         if encapsulate(packet, self.ethertype, self.source, self.destination) {
             return Destination::FIRST;
         }

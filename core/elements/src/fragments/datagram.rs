@@ -2,7 +2,7 @@
 
 use super::ipv4::{HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header};
 use std::collections::BTreeMap;
-use weir_graph::engine::{ANNOTATION_BYTES, HEADROOM, Packet, PacketPool, PacketType};
+use weir_graph::engine::{ANNOTATION_BYTES, GraphPacket, HEADROOM, PacketPool, PacketType};
 use weir_units::Timestamp;
 
 /// The most bytes of an IPv4 packet.
@@ -42,7 +42,7 @@ struct PacketFacts {
 }
 
 impl PacketFacts {
-    fn of(packet: &Packet) -> Self {
+    fn of(packet: &GraphPacket) -> Self {
         Self {
             annotations: *packet.annotations(),
             device: packet.device(),
@@ -83,7 +83,7 @@ pub enum FragmentResult {
 
 impl PartialDatagram {
     /// Returns a datagram without fragments, with the header of one.
-    pub fn new(packet: &Packet, part: &FragmentPart<'_>, age: (Timestamp, u64)) -> Self {
+    pub fn new(packet: &GraphPacket, part: &FragmentPart<'_>, age: (Timestamp, u64)) -> Self {
         let mut head = part.header.bytes[..HEADER_BYTES].to_vec();
         head[0] = 0x45;
         Self {
@@ -115,7 +115,7 @@ impl PartialDatagram {
     }
 
     /// Adds a fragment. Where it overlaps earlier ones, its bytes replace theirs.
-    pub fn add(&mut self, packet: &Packet, part: &FragmentPart<'_>) -> FragmentResult {
+    pub fn add(&mut self, packet: &GraphPacket, part: &FragmentPart<'_>) -> FragmentResult {
         let (start, end) = (part.header.offset(), part.end());
         let longest = self.payload.len();
         if (self.has_last && end > longest)
@@ -161,7 +161,7 @@ impl PartialDatagram {
     }
 
     /// Returns the datagram as a packet: with everything that has arrived, at its place.
-    pub fn packet(&self, time: Timestamp, is_complete: bool, pool: &mut PacketPool) -> Packet {
+    pub fn packet(&self, time: Timestamp, is_complete: bool, pool: &mut PacketPool) -> GraphPacket {
         let head_bytes = self.head.len();
         let header_bytes = head_bytes - self.link_bytes;
         let mut packet = pool.of_length(head_bytes + self.payload.len(), HEADROOM);

@@ -4,8 +4,8 @@ use super::ipv4::{
     DONT_FRAGMENT, HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header, header_words,
 };
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, TextOutput,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -15,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -81,7 +81,7 @@ struct Division {
 
 impl IpFragmenter {
     /// Returns how a packet is divided; `None` if it cannot be.
-    fn division(&self, packet: &Packet) -> Option<Division> {
+    fn division(&self, packet: &GraphPacket) -> Option<Division> {
         let start = packet.network_offset()?;
         let header = Ipv4Header::read(packet.bytes().get(start..)?)?;
         let payload = header.payload()?;
@@ -102,7 +102,7 @@ impl IpFragmenter {
         })
     }
 
-    fn refuse(&mut self, packet: Packet, cx: &mut Context<'_>) {
+    fn refuse(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.drops += 1;
         if self.is_verbose {
             let header = packet.network_bytes().and_then(Ipv4Header::read);
@@ -114,7 +114,7 @@ impl IpFragmenter {
         cx.emit_or_discard(1, packet);
     }
 
-    fn divide(&mut self, mut packet: Packet, division: Division, cx: &mut Context<'_>) {
+    fn divide(&mut self, mut packet: GraphPacket, division: Division, cx: &mut ElementContext<'_>) {
         let Division { start, header_bytes, payload_bytes, first_bytes, field, .. } = division;
         let identification = division.is_unfragmentable.then(|| cx.services.random().to_be_bytes());
         let bytes = &mut packet.bytes_mut()[start..];
@@ -205,7 +205,7 @@ impl Element for IpFragmenter {
 }
 
 impl EmittingElement for IpFragmenter {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let length = packet.network_bytes().map_or(packet.len(), <[u8]>::len);
         if length <= self.mtu {
             cx.emit(0, packet);

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, IPREASSEMBLER,
-    OrderDependence, Packet,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    IPREASSEMBLER, OrderDependence,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -19,7 +19,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -92,7 +92,7 @@ struct IpReassembler {
 
 impl IpReassembler {
     /// Handles a packet, and returns one that goes on.
-    fn handle(&mut self, packet: Packet, cx: &mut Context<'_>) -> Option<Packet> {
+    fn handle(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let Some(header) = packet.network_bytes().and_then(Ipv4Header::read) else {
             self.bad += 1;
             cx.services.pool.discard(packet);
@@ -127,11 +127,11 @@ impl IpReassembler {
     fn add(
         &mut self,
         key: DatagramKey,
-        packet: &Packet,
+        packet: &GraphPacket,
         part: &FragmentPart<'_>,
         now: Timestamp,
-        cx: &mut Context<'_>,
-    ) -> Option<Packet> {
+        cx: &mut ElementContext<'_>,
+    ) -> Option<GraphPacket> {
         let age = (now, self.next);
         self.next += 1;
         let mut datagram = match self.remove(key) {
@@ -158,7 +158,7 @@ impl IpReassembler {
         None
     }
 
-    fn note_longest(&self, packet: &mut Packet, datagram: &PartialDatagram) {
+    fn note_longest(&self, packet: &mut GraphPacket, datagram: &PartialDatagram) {
         if let Some(offset) = self.length_annotation
             && let Some(place) = packet.annotations_mut().get_mut(offset..offset + 2)
         {
@@ -174,7 +174,7 @@ impl IpReassembler {
     }
 
     /// Discards a datagram, or sends it to the second output.
-    fn give_up(&mut self, key: DatagramKey, cx: &mut Context<'_>) {
+    fn give_up(&mut self, key: DatagramKey, cx: &mut ElementContext<'_>) {
         let Some(datagram) = self.remove(key) else { return };
         self.failed += 1;
         if cx.ports().outputs_push.len() > 1 {
@@ -185,7 +185,7 @@ impl IpReassembler {
         }
     }
 
-    fn expire(&mut self, now: Timestamp, cx: &mut Context<'_>) {
+    fn expire(&mut self, now: Timestamp, cx: &mut ElementContext<'_>) {
         while let Some((seen_at, _, key)) = self.by_age.first().copied()
             && seen_at.0.saturating_add(TIMEOUT.0) < now.0
         {
@@ -193,7 +193,7 @@ impl IpReassembler {
         }
     }
 
-    fn slim(&mut self, cx: &mut Context<'_>) {
+    fn slim(&mut self, cx: &mut ElementContext<'_>) {
         while self.memory > self.memory_max / 4 * 3
             && let Some((.., key)) = self.by_age.first().copied()
         {
@@ -238,13 +238,13 @@ impl Element for IpReassembler {
 }
 
 impl EmittingElement for IpReassembler {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if let Some(packet) = self.handle(packet, cx) {
             cx.emit(0, packet);
         }
     }
 
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let packet = cx.pull(0)?;
         self.handle(packet, cx)
     }

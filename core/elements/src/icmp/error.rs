@@ -7,8 +7,8 @@ use crate::fragments::{Ipv4Header, checksum, header_words};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, FIX_IP_SRC, ICMP_PARAMPROB,
-    OrderDependence, Packet, PacketPool, PacketType, RoutingElement, Services,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
+    ICMP_PARAMPROB, OrderDependence, PacketPool, PacketType, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -18,7 +18,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -117,7 +117,7 @@ impl IcmpError {
         self.is_unicast(address) && first != 0 && first != 127 && first < 240
     }
 
-    fn is_answered(&self, packet: &Packet, header: &Ipv4Header<'_>) -> bool {
+    fn is_answered(&self, packet: &GraphPacket, header: &Ipv4Header<'_>) -> bool {
         let is_icmp_error =
             header.protocol() == ICMP && header.rest.first().is_none_or(|icmp_type| is_error(*icmp_type));
         let is_group = matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast);
@@ -129,7 +129,7 @@ impl IcmpError {
     }
 
     /// Returns the error for a packet.
-    fn answer(&mut self, packet: &Packet, pool: &mut PacketPool) -> Option<Packet> {
+    fn answer(&mut self, packet: &GraphPacket, pool: &mut PacketPool) -> Option<GraphPacket> {
         let network = packet.network_bytes()?;
         let header = Ipv4Header::read(network).filter(|header| self.is_answered(packet, header))?;
         let pointer = packet.annotation(ICMP_PARAMPROB).first().copied().unwrap_or(0);
@@ -266,7 +266,7 @@ impl Element for IcmpError {
 }
 
 impl RoutingElement for IcmpError {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         match self.answer(packet, &mut services.pool) {
             Some(error) => {
                 services.pool.discard(std::mem::replace(packet, error));

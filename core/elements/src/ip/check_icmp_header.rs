@@ -4,7 +4,7 @@ use super::bad_packets::{BadPackets, bad_packets};
 use super::checksum::checksum;
 use super::header::{ICMP, Ipv4};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -53,7 +53,7 @@ impl Element for CheckIcmpHeader {
 }
 
 impl RoutingElement for CheckIcmpHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         match check(packet) {
             Ok(()) => Destination::FIRST,
             Err(reason) => self.bad.refuse(reason, services),
@@ -62,7 +62,7 @@ impl RoutingElement for CheckIcmpHeader {
 }
 
 /// Checks a packet. Fails with the index of a reason.
-fn check(packet: &Packet) -> Result<(), usize> {
+fn check(packet: &GraphPacket) -> Result<(), usize> {
     let header = Ipv4::of(packet).filter(|it| it.protocol() == ICMP).ok_or(0_usize)?;
     let message = header.transport();
     let length = message.len();

@@ -6,8 +6,8 @@ use super::header::{HEADER_BYTES, half, header_length, word};
 use std::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, Ipv4Prefix};
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    RoutingElement, Services,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 
 /// The class.
@@ -16,7 +16,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -164,7 +164,7 @@ impl HeaderCheck {
     ///
     /// Fails with the index of a reason.
     #[inline]
-    pub fn check(&self, packet: &mut Packet) -> Result<(), usize> {
+    pub fn check(&self, packet: &mut GraphPacket) -> Result<(), usize> {
         let bytes = packet.bytes().get(self.offset..).unwrap_or_default();
         if bytes.len() < HEADER_BYTES {
             return Err(0);
@@ -205,7 +205,7 @@ impl Element for CheckIpHeader {
 }
 
 impl RoutingElement for CheckIpHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         match self.check.check(packet) {
             Ok(()) => Destination::FIRST,
             Err(reason) => self.bad.refuse(reason, services),

@@ -3,7 +3,7 @@
 use super::bad_packets::{BadPackets, bad_packets};
 use super::header::{Ipv4, TCP, transport_checksum};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -51,7 +51,7 @@ impl Element for CheckTcpHeader {
 }
 
 impl RoutingElement for CheckTcpHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         match check(packet) {
             Ok(()) => Destination::FIRST,
             Err(reason) => self.bad.refuse(reason, services),
@@ -60,7 +60,7 @@ impl RoutingElement for CheckTcpHeader {
 }
 
 /// Checks a packet. Fails with the index of a reason.
-fn check(packet: &Packet) -> Result<(), usize> {
+fn check(packet: &GraphPacket) -> Result<(), usize> {
     let header = Ipv4::of(packet).filter(|it| it.protocol() == TCP).ok_or(0_usize)?;
     let segment = header.segment().filter(|it| it.len() >= 20).ok_or(1_usize)?;
     let header_bytes = usize::from(segment[12] >> 4) * 4;

@@ -3,7 +3,7 @@
 use super::bad_packets::{BadPackets, bad_packets};
 use super::header::{Ipv4, UDP, half, transport_checksum};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -52,7 +52,7 @@ impl Element for CheckUdpHeader {
 }
 
 impl RoutingElement for CheckUdpHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         match check(packet) {
             Ok(()) => Destination::FIRST,
             Err(reason) => self.bad.refuse(reason, services),
@@ -61,7 +61,7 @@ impl RoutingElement for CheckUdpHeader {
 }
 
 /// Checks a packet. Fails with the index of a reason.
-fn check(packet: &Packet) -> Result<(), usize> {
+fn check(packet: &GraphPacket) -> Result<(), usize> {
     let header = Ipv4::of(packet).filter(|it| it.protocol() == UDP).ok_or(0_usize)?;
     let datagram = header.transport();
     let length = usize::from(half(datagram, 4));

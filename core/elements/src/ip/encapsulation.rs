@@ -3,7 +3,7 @@
 use super::header::{HEADER_BYTES, set_header_checksum, word};
 use std::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
-use weir_graph::engine::{DST_IP, Packet};
+use weir_graph::engine::{DST_IP, GraphPacket};
 
 /// The time to live of new headers, as in Click.
 pub const TIME_TO_LIVE: u8 = 250;
@@ -62,7 +62,7 @@ pub struct NewHeader {
 impl NewHeader {
     /// Puts a header before a packet, with room for more bytes behind it, and sets the network header. Returns all bytes;
     /// `None`, with the packet unchanged, if it would get too long for IP.
-    pub fn add<'p>(&mut self, packet: &'p mut Packet, more: usize) -> Option<&'p mut [u8]> {
+    pub fn add<'p>(&mut self, packet: &'p mut GraphPacket, more: usize) -> Option<&'p mut [u8]> {
         let length = u16::try_from(packet.len() + HEADER_BYTES + more).ok()?;
         let destination = match self.destination {
             NewDestination::Annotation => Ipv4Addr::from_bits(word(packet.annotation(DST_IP), 0)),

@@ -3,8 +3,8 @@
 use super::header::{Ipv4, set_header_checksum};
 use std::net::Ipv4Addr;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, FIX_IP_SRC, OrderDependence,
-    Packet, RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 
 /// The class.
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -42,7 +42,7 @@ struct FixIpSrc {
 impl Element for FixIpSrc {}
 
 impl RoutingElement for FixIpSrc {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         fix_source(packet, self.address);
         Destination::FIRST
     }
@@ -50,7 +50,7 @@ impl RoutingElement for FixIpSrc {
 
 /// Sets the source of a packet that asks for it.
 #[inline]
-pub fn fix_source(packet: &mut Packet, address: Ipv4Addr) {
+pub fn fix_source(packet: &mut GraphPacket, address: Ipv4Addr) {
     if packet.annotation(FIX_IP_SRC)[0] == 0 || Ipv4::of(packet).is_none() {
         return;
     }

@@ -3,8 +3,8 @@
 use super::header::Ipv4;
 use weir_graph::arguments::{AnnotationField, WordArgument};
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    RoutingElement, Services,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 
 /// The class.
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -36,7 +36,7 @@ ElementArguments:
             args.either::<AnnotationField<4>>("ANNO").or(AnnotationField(usize::from(DST_IP.offset)));
         let field: Option<WordArgument> = args.keyword("IP").optional();
         let place = match (offset, field.as_ref().map(|it| &*it.0)) {
-            (Some(offset), None) => Place::Packet(offset as usize),
+            (Some(offset), None) => Place::GraphPacket(offset as usize),
             (None, Some("src")) => Place::Header(12),
             (None, Some("dst")) => Place::Header(16),
             (None, Some(_)) => {
@@ -57,7 +57,7 @@ ElementArguments:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At an offset from the packet's start.
-    Packet(usize),
+    GraphPacket(usize),
     /// At an offset from the start of the IP header.
     Header(usize),
 }
@@ -71,9 +71,9 @@ struct GetIpAddress {
 impl Element for GetIpAddress {}
 
 impl RoutingElement for GetIpAddress {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let found = match self.place {
-            Place::Packet(offset) => {
+            Place::GraphPacket(offset) => {
                 packet.bytes().get(offset..).and_then(|it| it.first_chunk::<4>()).copied()
             }
             Place::Header(offset) => {

@@ -1,7 +1,7 @@
 //! The IPv4 header of a packet, for the elements of this folder.
 
 use super::checksum::{checksum, fold, sum_of};
-use weir_graph::engine::Packet;
+use weir_graph::engine::GraphPacket;
 
 /// The bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
@@ -35,7 +35,7 @@ pub struct Ipv4<'p> {
 impl<'p> Ipv4<'p> {
     /// Returns the header that an element has found in a packet; `None` if there is none, or it is not complete.
     #[inline]
-    pub fn of(packet: &'p Packet) -> Option<Self> {
+    pub fn of(packet: &'p GraphPacket) -> Option<Self> {
         Self::read(packet.network_bytes()?)
     }
 

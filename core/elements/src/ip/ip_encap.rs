@@ -3,7 +3,7 @@
 use super::encapsulation::{NewHeader, TIME_TO_LIVE};
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, IpProtocol};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -113,7 +113,7 @@ impl Element for IpEncap {
 }
 
 impl RoutingElement for IpEncap {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         if self.new.add(packet, 0).is_some() {
             return Destination::FIRST;
         }

@@ -2,7 +2,7 @@
 
 use super::options::{OptionsResult, RouterAddresses};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -56,7 +56,7 @@ impl Element for IpGwOptions {
 }
 
 impl RoutingElement for IpGwOptions {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         let result = self.addresses.process(packet, services);
         if result == OptionsResult::Right {
             return Destination::FIRST;

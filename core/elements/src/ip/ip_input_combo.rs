@@ -4,8 +4,8 @@ use super::bad_packets::{BadPackets, bad_packets};
 use super::check_ip_header::{AddressCheck, HeaderCheck, REASONS};
 use std::net::Ipv4Addr;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, PAINT, Packet,
-    RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    PAINT, RoutingElement, Services,
 };
 
 /// The class.
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -63,7 +63,7 @@ impl Element for IpInputCombo {
 }
 
 impl RoutingElement for IpInputCombo {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         packet.annotation_mut(PAINT)[0] = self.color;
         packet.strip(LINK_BYTES);
         match self.check.check(packet) {

@@ -5,8 +5,8 @@ use super::fix_ip_src::fix_source;
 use super::header::Ipv4;
 use super::options::{OptionsResult, RouterAddresses};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    PAINT, Packet, PacketType,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, PAINT, PacketType,
 };
 use weir_graph::handlers;
 
@@ -16,7 +16,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/5",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -56,7 +56,7 @@ struct IpOutputCombo {
 
 impl IpOutputCombo {
     /// Processes a packet, and returns the output for it; `None` if it is to be discarded.
-    fn process(&self, packet: &mut Packet, cx: &mut Context<'_>) -> Option<usize> {
+    fn process(&self, packet: &mut GraphPacket, cx: &mut ElementContext<'_>) -> Option<usize> {
         match self.addresses.process(packet, cx.services) {
             OptionsResult::Right => {}
             OptionsResult::Wrong => return Some(2),
@@ -79,7 +79,7 @@ impl Element for IpOutputCombo {
 }
 
 impl EmittingElement for IpOutputCombo {
-    fn push(&mut self, _: usize, mut packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast) {
             self.drops += 1;
             cx.services.pool.discard(packet);

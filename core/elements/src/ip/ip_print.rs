@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    AGGREGATE, BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, PAINT,
-    Packet, RoutingElement, Services, TextOutput,
+    AGGREGATE, BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, PAINT, RoutingElement, Services, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -17,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::TERMINAL,
     order: OrderDependence::Ordered,
     manual: "\
@@ -129,7 +129,7 @@ impl Element for IpPrint {
 }
 
 impl RoutingElement for IpPrint {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         if self.is_active
             && let Some(header) = packet.network_bytes()
         {
@@ -144,7 +144,7 @@ impl RoutingElement for IpPrint {
 
 impl IpPrint {
     /// Returns the parts of a line before those of the headers.
-    fn start(&self, packet: &Packet) -> String {
+    fn start(&self, packet: &GraphPacket) -> String {
         let mut text = String::new();
         if !self.label.is_empty() {
             _ = write!(text, "{}: ", self.label);
@@ -163,7 +163,7 @@ impl IpPrint {
         text
     }
 
-    fn print_packet(&self, text: &mut String, packet: &Packet, header: &[u8]) {
+    fn print_packet(&self, text: &mut String, packet: &GraphPacket, header: &[u8]) {
         if header.len() < HEADER_BYTES {
             text.push_str("truncated-ip");
             return;
@@ -216,7 +216,7 @@ impl IpPrint {
 }
 
 /// Returns the bytes behind the headers.
-fn payload<'p>(packet: &'p Packet, header: &[u8]) -> &'p [u8] {
+fn payload<'p>(packet: &'p GraphPacket, header: &[u8]) -> &'p [u8] {
     let transport = packet.transport_bytes().unwrap_or_default();
     let is_first = half(header, 6) & 0x1fff == 0;
     let header_bytes = match header[9] {

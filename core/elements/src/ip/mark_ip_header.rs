@@ -2,7 +2,7 @@
 
 use super::header::header_length;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -40,7 +40,7 @@ struct MarkIpHeader {
 impl Element for MarkIpHeader {}
 
 impl RoutingElement for MarkIpHeader {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         match packet.bytes().get(self.offset) {
             Some(first) => packet.set_network_header(self.offset, header_length(*first)),
             None => packet.clear_network_header(),

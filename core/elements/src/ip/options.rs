@@ -2,7 +2,7 @@
 
 use super::header::{HEADER_BYTES, Ipv4, set_header_checksum, word};
 use std::net::Ipv4Addr;
-use weir_graph::engine::{ICMP_PARAMPROB, Packet, Services};
+use weir_graph::engine::{GraphPacket, ICMP_PARAMPROB, Services};
 use weir_units::{Nanos, Timestamp};
 
 const END: u8 = 0;
@@ -33,7 +33,7 @@ pub enum OptionsResult {
 impl RouterAddresses {
     /// Processes the options of a packet. One with a wrong option keeps its bytes.
     #[inline]
-    pub fn process(&self, packet: &mut Packet, services: &Services) -> OptionsResult {
+    pub fn process(&self, packet: &mut GraphPacket, services: &Services) -> OptionsResult {
         let Some(header) = Ipv4::of(packet) else { return OptionsResult::NoHeader };
         if header.header_bytes == HEADER_BYTES {
             return OptionsResult::Right;

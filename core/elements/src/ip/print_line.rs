@@ -3,11 +3,11 @@
 use super::header::{HEADER_BYTES, ICMP, TCP, UDP, half, header_length, word};
 use super::ip_print::addresses;
 use std::fmt::Write;
-use weir_graph::engine::Packet;
+use weir_graph::engine::GraphPacket;
 
 /// Prints addresses, ports and the transport header of a packet. Its IP header has at least 20 bytes. `swaps` is the
 /// argument SWAP.
-pub fn print_transport(text: &mut String, packet: &Packet, header: &[u8], swaps: bool) {
+pub fn print_transport(text: &mut String, packet: &GraphPacket, header: &[u8], swaps: bool) {
     let length = usize::from(half(header, 2));
     let transport = packet.transport_bytes().unwrap_or_default();
     let transport = &transport[..transport.len().min(length.saturating_sub(header_length(header[0])))];

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    RoutingElement, Services,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -58,7 +58,7 @@ impl Element for SetIpAddress {
 }
 
 impl RoutingElement for SetIpAddress {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         packet.annotations_mut()[self.annotation..][..4].copy_from_slice(&self.address.octets());
         Destination::FIRST
     }

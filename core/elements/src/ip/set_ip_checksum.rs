@@ -2,7 +2,7 @@
 
 use super::header::{Ipv4, set_header_checksum};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E3,
+    cost: ElementCost::E3,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -43,7 +43,7 @@ impl Element for SetIpChecksum {
 }
 
 impl RoutingElement for SetIpChecksum {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let is_marked = packet.network_bytes().is_some();
         if Ipv4::read(packet.network_bytes().unwrap_or(packet.bytes())).is_none() {
             self.drops += 1;

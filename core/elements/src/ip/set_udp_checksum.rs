@@ -2,7 +2,7 @@
 
 use super::header::{Ipv4, half, set_udp_checksum};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -44,7 +44,7 @@ impl Element for SetUdpChecksum {
 }
 
 impl RoutingElement for SetUdpChecksum {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let length = Ipv4::of(packet).filter(|header| !header.is_fragment()).and_then(|header| {
             let length = usize::from(half(header.transport(), 4));
             (length >= 8 && length <= header.transport().len()).then_some(length)

@@ -5,8 +5,8 @@ use super::header::{Ipv4, TCP, UDP, half, word};
 use std::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{
-    BuiltElement, CostClass, DST_IP, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    RoutingElement, Services,
+    BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 
 /// The class.
@@ -15,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -45,7 +45,7 @@ ElementArguments:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At an offset from the packet's start.
-    Packet(usize),
+    GraphPacket(usize),
     /// At an offset from the start of the IP header.
     Header(usize),
 }
@@ -56,13 +56,13 @@ impl ArgumentValue for Place {
             "src" => Ok(Self::Header(12)),
             "dst" => Ok(Self::Header(16)),
             _ => u32::parse_argument(text, context)
-                .map(|offset| Self::Packet(offset as usize))
+                .map(|offset| Self::GraphPacket(offset as usize))
                 .map_err(|_| ArgumentFault::Type("an offset, src or dst")),
         }
     }
 
     fn placeholder() -> Self {
-        Self::Packet(0)
+        Self::GraphPacket(0)
     }
 }
 
@@ -75,7 +75,7 @@ struct StoreIpAddress {
 impl Element for StoreIpAddress {}
 
 impl RoutingElement for StoreIpAddress {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let new = match self.address {
             Some(address) => address.to_bits(),
             None => word(packet.annotation(DST_IP), 0),
@@ -84,7 +84,7 @@ impl RoutingElement for StoreIpAddress {
             return Destination::FIRST;
         }
         match self.place {
-            Place::Packet(offset) if packet.len() >= 4 && offset <= packet.len() - 4 => {
+            Place::GraphPacket(offset) if packet.len() >= 4 && offset <= packet.len() - 4 => {
                 packet.bytes_mut()[offset..][..4].copy_from_slice(&new.to_be_bytes());
                 Destination::FIRST
             }

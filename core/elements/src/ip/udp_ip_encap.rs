@@ -4,7 +4,7 @@ use super::encapsulation::{NewHeader, TIME_TO_LIVE};
 use super::header::{HEADER_BYTES, UDP, set_udp_checksum};
 use weir_graph::arguments::UdpPort;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -15,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -101,7 +101,7 @@ impl Element for UdpIpEncap {
 }
 
 impl RoutingElement for UdpIpEncap {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let Some(bytes) = self.new.add(packet, UDP_BYTES) else {
             self.drops += 1;
             return Destination::DISCARD;

@@ -3,8 +3,8 @@
 use super::rate_average::RateAverage;
 use weir_graph::arguments::RawArgument;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
-    Reason, RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost, GraphPacket,
+    OrderDependence, Reason, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -98,7 +98,7 @@ impl Counter {
 }
 
 impl Element for Counter {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.this = cx.element();
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Element for Counter {
 }
 
 impl RoutingElement for Counter {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         self.packets += 1;
         self.bytes += packet.len() as u64;
         let now = services.coarse_now();

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, OrderDependence,
-    Packet, RoutingElement, Services, TextOutput,
+    BuiltElement, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::TERMINAL,
     order: OrderDependence::Ordered,
     manual: "\
@@ -74,7 +74,7 @@ struct Print {
 }
 
 impl Print {
-    fn line(&self, packet: &Packet) -> String {
+    fn line(&self, packet: &GraphPacket) -> String {
         let mut line = String::new();
         if !self.label.is_empty() {
             _ = write!(line, "{}: ", self.label);
@@ -127,7 +127,7 @@ impl Element for Print {
 }
 
 impl RoutingElement for Print {
-    fn route(&mut self, _: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         if self.active {
             let line = self.line(packet);
             services.system.write_text(TextOutput::Error, &line);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    Batch, BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet, SignalId,
+    Batch, BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, SignalId,
 };
 use weir_graph::handlers;
 
@@ -34,7 +34,7 @@ pub static QUEUE: ElementClass = ElementClass {
     ports: "1/1",
     processing: "h/l",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: manual!(
@@ -155,7 +155,7 @@ fn build(cx: &mut BuildContext<'_>, kind: QueueKind) -> Result<BuiltElement, Arg
 struct Queue {
     kind: QueueKind,
     capacity: usize,
-    packets: VecDeque<Packet>,
+    packets: VecDeque<GraphPacket>,
     nonempty: SignalId,
     nonfull: SignalId,
     drops: u64,
@@ -164,7 +164,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn add(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let is_first = self.kind.is_mixed && input == 1;
         if self.packets.len() >= self.capacity {
             self.drops += 1;
@@ -190,7 +190,7 @@ impl Queue {
         }
     }
 
-    fn set_capacity(&mut self, capacity: usize, cx: &mut Context<'_>) {
+    fn set_capacity(&mut self, capacity: usize, cx: &mut ElementContext<'_>) {
         while self.packets.len() > capacity {
             let dropped =
                 if self.kind.drops_front { self.packets.pop_front() } else { self.packets.pop_back() };
@@ -255,17 +255,17 @@ impl Element for Queue {
 }
 
 impl EmittingElement for Queue {
-    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.add(input, packet, cx);
     }
 
-    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) {
         for packet in batch.take_packets() {
             self.add(input, packet, cx);
         }
     }
 
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let packet = self.packets.pop_front();
         if packet.is_some() {
             if self.packets.len() + 1 == self.capacity {

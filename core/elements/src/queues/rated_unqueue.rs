@@ -3,7 +3,7 @@
 use super::rate::TokenBucket;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
+    BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
     OrderDependence, Reason, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
@@ -15,7 +15,7 @@ pub static RATED: ElementClass = ElementClass {
     ports: "1/1",
     processing: "l/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::CLOCK,
     order: OrderDependence::Ordered,
     manual: "\
@@ -134,7 +134,7 @@ impl RatedUnqueue {
         u64::from(!self.counts_bytes)
     }
 
-    fn set_rate(&mut self, value: &str, cx: &mut Context<'_>) -> Result<String, Reason> {
+    fn set_rate(&mut self, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
         let rate = match self.counts_bytes {
             true => crate::values::read::<BitsPerSecond>(value)?.0 / 8,
             false => u64::from(crate::values::read::<u32>(value)?),
@@ -146,13 +146,13 @@ impl RatedUnqueue {
 }
 
 impl Element for RatedUnqueue {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.waits_for = cx.wait_for_packets(0);
         cx.add_task(self.active);
         Ok(())
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         self.runs += 1;
         if !self.active {
             return TaskRun { work: 0, again: false };
@@ -183,7 +183,7 @@ impl Element for RatedUnqueue {
         TaskRun { work, again }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         cx.schedule();
     }
 

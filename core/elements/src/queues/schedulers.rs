@@ -1,8 +1,8 @@
 //! `RoundRobinSched` and `PrioSched`: choose the input from which the next packet is pulled.
 
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, Reason, WaitsFor,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, Reason, WaitsFor,
 };
 
 /// The class that takes turns.
@@ -11,7 +11,7 @@ pub static ROUND_ROBIN: ElementClass = ElementClass {
     ports: "1-/1",
     processing: "l/l",
     flow: "x/x",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -58,7 +58,7 @@ impl PullScheduler {
 }
 
 impl Element for PullScheduler {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         let inputs = cx.ports().inputs_pull.len();
         self.inputs = (0..inputs).map(|input| cx.wait_for_packets(input)).collect();
         Ok(())
@@ -66,7 +66,7 @@ impl Element for PullScheduler {
 }
 
 impl EmittingElement for PullScheduler {
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let first = self.next;
         for input in (first..self.inputs.len()).chain(0..first) {
             // An input without packets costs no pull.

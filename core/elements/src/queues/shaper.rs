@@ -2,8 +2,8 @@
 
 use super::rate::EvenRate;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, Reason, SignalId, TaskRun, WaitsFor,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, Reason, SignalId, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-2",
     processing: "l/l",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::CLOCK,
     order: OrderDependence::Ordered,
     manual: "\
@@ -56,7 +56,7 @@ struct Shaper {
 }
 
 impl Shaper {
-    fn change(&mut self, rate: u32, cx: &mut Context<'_>) -> String {
+    fn change(&mut self, rate: u32, cx: &mut ElementContext<'_>) -> String {
         self.rate = EvenRate::new(rate);
         cx.services.wake(self.due);
         String::new()
@@ -64,7 +64,7 @@ impl Shaper {
 }
 
 impl Element for Shaper {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         // The task does nothing but to pass the signal of packets upstream on.
         self.waits_for = cx.wait_for_packets(0);
         cx.add_task(false);
@@ -75,12 +75,12 @@ impl Element for Shaper {
         self.has_signal.then_some(self.due)
     }
 
-    fn run(&mut self, _: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, _: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         cx.services.wake(self.due);
         TaskRun { work: 0, again: false }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         cx.services.wake(self.due);
     }
 
@@ -94,7 +94,7 @@ impl Element for Shaper {
 }
 
 impl EmittingElement for Shaper {
-    fn pull(&mut self, output: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, output: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let now = cx.services.now();
         let is_due = self.rate.is_due(now);
         if is_due != (output == 0) {

@@ -1,8 +1,8 @@
 //! `Unqueue`: pulls packets and pushes them.
 
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Reason, TaskRun, WaitsFor, most_packets,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    OrderDependence, Reason, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "l/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -63,13 +63,13 @@ impl Unqueue {
 }
 
 impl Element for Unqueue {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.waits_for = cx.wait_for_packets(0);
         cx.add_task(self.active);
         Ok(())
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let most = self.most(most);
         let mut work = 0;
         while self.active

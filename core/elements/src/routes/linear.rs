@@ -4,7 +4,7 @@ use super::lookup::{IpLookup, RouteIndex, build, read};
 use super::route::RouteKey;
 use super::table::{HopNumber, RouteTable};
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -15,7 +15,7 @@ pub static STATIC: ElementClass = ElementClass {
     ports: "1/-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E4,
+    cost: ElementCost::E4,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -119,7 +119,7 @@ impl Element for StaticLookup {
 }
 
 impl RoutingElement for StaticLookup {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         self.0.forward(packet)
     }
 }

@@ -5,7 +5,7 @@ use super::table::{HopNumber, NextHops, RouteTable, StoredRoute};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    BuildContext, BuiltElement, DST_IP, Destination, Element, Packet, Reason, RoutingElement, Services,
+    BuildContext, BuiltElement, DST_IP, Destination, Element, GraphPacket, Reason, RoutingElement, Services,
     TextOutput,
 };
 use weir_graph::handlers;
@@ -236,7 +236,7 @@ impl<I: RouteIndex> IpLookup<I> {
 
     /// Returns where a packet goes, and sets its next hop.
     #[inline]
-    pub fn forward(&mut self, packet: &mut Packet) -> Destination {
+    pub fn forward(&mut self, packet: &mut GraphPacket) -> Destination {
         let next = packet.annotation_mut(DST_IP);
         let address = u32::from_be_bytes([next[0], next[1], next[2], next[3]]);
         let hop = self.hops.get(self.index.lookup(address));
@@ -267,7 +267,7 @@ impl<I: RouteIndex> Element for IpLookup<I> {
 
 impl<I: RouteIndex> RoutingElement for IpLookup<I> {
     #[inline]
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         self.forward(packet)
     }
 }

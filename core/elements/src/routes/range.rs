@@ -3,7 +3,7 @@
 use super::lookup::{RouteIndex, build};
 use super::route::RouteKey;
 use super::table::{HopNumber, RouteTable};
-use weir_graph::engine::{CostClass, Effects, ElementClass, OrderDependence};
+use weir_graph::engine::{Effects, ElementClass, ElementCost, OrderDependence};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -11,7 +11,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\

@@ -1,7 +1,7 @@
 //! The bytes of packets that a source makes.
 
 use std::rc::Rc;
-use weir_graph::engine::{Packet, PacketPool, SourceBytes};
+use weir_graph::engine::{GraphPacket, PacketPool, SourceBytes};
 
 /// The bytes of a packet without DATA.
 pub const DATA_DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
@@ -56,7 +56,7 @@ impl PacketContent {
     }
 
     /// Returns a packet.
-    pub fn packet(&self, pool: &mut PacketPool) -> Packet {
+    pub fn packet(&self, pool: &mut PacketPool) -> GraphPacket {
         pool.of_source(Rc::clone(&self.bytes), 0..self.length())
     }
 }

@@ -1,8 +1,8 @@
 //! `Discard`: discards all packets, pushed or pulled.
 
 use weir_graph::engine::{
-    Batch, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet, Reason, TaskRun, WaitsFor, most_packets,
+    Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, Reason, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/0",
     processing: "a/a",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -49,7 +49,7 @@ struct Discard {
 }
 
 impl Element for Discard {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().inputs_pull[0] {
             self.waits_for = cx.wait_for_packets(0);
             cx.add_task(self.active);
@@ -57,7 +57,7 @@ impl Element for Discard {
         Ok(())
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let most = most_packets(most, self.burst as usize);
         let mut work = 0;
         while self.active
@@ -97,12 +97,12 @@ impl Element for Discard {
 }
 
 impl EmittingElement for Discard {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.count += 1;
         cx.services.pool.discard(packet);
     }
 
-    fn push_batch(&mut self, _: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+    fn push_batch(&mut self, _: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) {
         self.count += batch.len() as u64;
         batch.take_packets().for_each(|packet| cx.services.pool.discard(packet));
     }

@@ -2,8 +2,9 @@
 
 use weir_graph::arguments::{ArgumentFault, FileName, FixedDecimal, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, CaptureReader, CapturedPacket, Context, CostClass, EXTRA_LENGTH, Effects, Element,
-    ElementClass, EmittingElement, OrderDependence, Packet, Reason, SignalId, TaskRun, WaitsFor,
+    BuiltElement, CaptureReader, CapturedPacket, EXTRA_LENGTH, Effects, Element, ElementClass,
+    ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, Reason, SignalId, TaskRun,
+    WaitsFor,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -14,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "0/1-2",
     processing: "a/ah",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::FILES,
     order: OrderDependence::Ordered,
     manual: "\
@@ -145,7 +146,7 @@ struct FromDump {
 
 impl FromDump {
     /// Returns the next packet within the limits; `None` at the end, which it reports.
-    fn read(&mut self, cx: &mut Context<'_>) -> Option<CapturedPacket> {
+    fn read(&mut self, cx: &mut ElementContext<'_>) -> Option<CapturedPacket> {
         if let Some(next) = self.next.take() {
             return Some(next);
         }
@@ -183,7 +184,7 @@ impl FromDump {
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut ElementContext<'_>) {
         self.reader = None;
         cx.services.signals.sleep(self.nonempty);
         if let Some(call) = &self.end_call {
@@ -192,7 +193,7 @@ impl FromDump {
     }
 
     /// Returns a packet of the graph, and true if FORCE_IP sends it to the first output.
-    fn packet(&mut self, captured: CapturedPacket, cx: &mut Context<'_>) -> (Packet, bool) {
+    fn packet(&mut self, captured: CapturedPacket, cx: &mut ElementContext<'_>) -> (GraphPacket, bool) {
         let CapturedPacket { source, range, wire_length, time } = captured;
         let missing = wire_length.saturating_sub(u32::try_from(range.len()).unwrap_or(u32::MAX));
         let mut packet = cx.services.pool.of_source(source, range);
@@ -209,7 +210,7 @@ impl FromDump {
 }
 
 impl Element for FromDump {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.reader = Some(cx.services.system.open_capture(&self.file)?);
         if cx.ports().outputs_push[0] {
             self.waits_for = cx.wait_for_room(0);
@@ -226,7 +227,7 @@ impl Element for FromDump {
         Some(self.nonempty)
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let mut work = 0;
         while self.active && work < most {
             let Some(captured) = self.read(cx) else { return TaskRun { work, again: false } };
@@ -251,7 +252,7 @@ impl Element for FromDump {
         TaskRun { work, again: self.active }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         cx.schedule();
     }
 
@@ -283,7 +284,7 @@ impl Element for FromDump {
 }
 
 impl EmittingElement for FromDump {
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         if !self.active {
             return None;
         }

@@ -1,7 +1,7 @@
 //! `Idle`: neither sends nor accepts packets.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -11,7 +11,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "-/-",
     processing: "a/a",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -32,7 +32,7 @@ struct Idle;
 impl Element for Idle {}
 
 impl RoutingElement for Idle {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::DISCARD
     }
 }

@@ -3,8 +3,8 @@
 use super::content::{DATA_DEFAULT, LENGTH_MAX, PacketContent};
 use weir_graph::arguments::{ByteString, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, Reason, SignalId, TaskRun, WaitsFor, most_packets,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, Reason, SignalId, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::handlers;
 
@@ -14,7 +14,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "0/1",
     processing: "a/a",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::CLOCK,
     order: OrderDependence::Ordered,
     manual: "\
@@ -94,7 +94,7 @@ impl InfiniteSource {
         }
     }
 
-    fn next(&mut self, cx: &mut Context<'_>) -> Packet {
+    fn next(&mut self, cx: &mut ElementContext<'_>) -> GraphPacket {
         self.count += 1;
         let mut packet = self.content.packet(&mut cx.services.pool);
         if self.has_time {
@@ -104,13 +104,13 @@ impl InfiniteSource {
         packet
     }
 
-    fn end(&self, cx: &mut Context<'_>) {
+    fn end(&self, cx: &mut ElementContext<'_>) {
         if let Some(call) = &self.end_call {
             cx.services.call_later(cx.element(), call);
         }
     }
 
-    fn wake(&self, cx: &mut Context<'_>) {
+    fn wake(&self, cx: &mut ElementContext<'_>) {
         if self.active {
             cx.services.wake(self.nonempty);
             cx.schedule();
@@ -119,7 +119,7 @@ impl InfiniteSource {
 }
 
 impl Element for InfiniteSource {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().outputs_push[0] {
             self.waits_for = cx.wait_for_room(0);
             cx.add_task(true);
@@ -135,7 +135,7 @@ impl Element for InfiniteSource {
         Some(self.nonempty)
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         if !self.active || !cx.is_active(&self.waits_for) {
             return TaskRun { work: 0, again: false };
         }
@@ -194,7 +194,7 @@ impl Element for InfiniteSource {
 }
 
 impl EmittingElement for InfiniteSource {
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         if self.active && self.left(1) == 1 {
             return Some(self.next(cx));
         }

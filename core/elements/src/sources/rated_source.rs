@@ -4,8 +4,8 @@ use super::content::{DATA_DEFAULT, LENGTH_MAX, PacketContent};
 use crate::queues::TokenBucket;
 use weir_graph::arguments::ByteString;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Packet, Reason, TaskRun,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, Reason, TaskRun,
 };
 use weir_graph::handlers;
 use weir_units::BitsPerSecond;
@@ -16,7 +16,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "0/1",
     processing: "a/a",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::CLOCK.and(Effects::CONTROL),
     order: OrderDependence::Ordered,
     manual: "\
@@ -85,7 +85,7 @@ impl RatedSource {
     }
 
     /// Returns a packet, if it is time for one.
-    fn next(&mut self, cx: &mut Context<'_>) -> Option<Packet> {
+    fn next(&mut self, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let now = cx.services.now();
         self.bucket.refill(now);
         if !self.bucket.contains(1) {
@@ -100,7 +100,7 @@ impl RatedSource {
 }
 
 impl Element for RatedSource {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().outputs_push[0] {
             cx.add_task(self.active);
         }
@@ -111,7 +111,7 @@ impl Element for RatedSource {
         (!self.stop).then_some(Effects::CLOCK)
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let mut work = 0;
         while self.active && work < most && !self.is_over() {
             let Some(packet) = self.next(cx) else {
@@ -129,7 +129,7 @@ impl Element for RatedSource {
         TaskRun { work, again: work > 0 }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         cx.schedule();
     }
 
@@ -186,7 +186,7 @@ impl Element for RatedSource {
 }
 
 impl EmittingElement for RatedSource {
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         if !self.active {
             return None;
         }

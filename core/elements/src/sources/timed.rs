@@ -3,8 +3,8 @@
 use super::content::{DATA_DEFAULT, PacketContent};
 use weir_graph::arguments::ByteString;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    Reason,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    OrderDependence, Reason,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -15,7 +15,7 @@ pub static SOURCE: ElementClass = ElementClass {
     ports: "0/1",
     processing: "h/h",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::CLOCK.and(Effects::CONTROL),
     order: OrderDependence::Ordered,
     manual: "\
@@ -103,14 +103,14 @@ struct Pace {
 
 impl Pace {
     /// Sets the timer for the first event.
-    fn begin(&mut self, cx: &mut Context<'_>) {
+    fn begin(&mut self, cx: &mut ElementContext<'_>) {
         let now = cx.services.coarse_now();
         self.next = Timestamp(now.0.saturating_add(self.interval.0));
         cx.set_timer(self.next, 0);
     }
 
     /// Has an event happen at once, if none is to come.
-    fn resume(&mut self, cx: &mut Context<'_>) {
+    fn resume(&mut self, cx: &mut ElementContext<'_>) {
         if cx.services.schedule.timer(cx.element(), 0).is_none() {
             self.next = cx.services.coarse_now();
             cx.set_timer(self.next, 0);
@@ -118,7 +118,7 @@ impl Pace {
     }
 
     /// Sets the timer for the event after one that happened now.
-    fn go_on(&mut self, now: Timestamp, cx: &mut Context<'_>) {
+    fn go_on(&mut self, now: Timestamp, cx: &mut ElementContext<'_>) {
         self.next = Timestamp(self.next.0.saturating_add(self.interval.0));
         // A late event lets others run before the next one.
         cx.set_timer(self.next.max(Timestamp(now.0.saturating_add(1))), 0);
@@ -156,7 +156,7 @@ struct TimedSource {
 }
 
 impl Element for TimedSource {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if self.active {
             self.pace.begin(cx);
         }
@@ -167,7 +167,7 @@ impl Element for TimedSource {
         (!self.stop).then_some(Effects::CLOCK)
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         if !self.active {
             return;
         }
@@ -233,12 +233,12 @@ struct TimedSink {
 }
 
 impl Element for TimedSink {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.pace.begin(cx);
         Ok(())
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         if let Some(packet) = cx.pull(0) {
             self.count += 1;
             cx.services.pool.discard(packet);

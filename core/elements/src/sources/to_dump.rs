@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::{FileName, WordArgument};
 use weir_graph::engine::{
-    BuiltElement, CaptureWriter, Context, CostClass, EXTRA_LENGTH, Effects, Element, ElementClass,
-    EmittingElement, OrderDependence, Packet, Reason, Services, TaskRun, WaitsFor,
+    BuiltElement, CaptureWriter, EXTRA_LENGTH, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, Reason, Services, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/0-1",
     processing: "a/h",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::FILES,
     order: OrderDependence::Ordered,
     manual: "\
@@ -77,7 +77,7 @@ struct ToDump {
 }
 
 impl ToDump {
-    fn write(&mut self, packet: Packet, cx: &mut Context<'_>) {
+    fn write(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let bytes = packet.bytes();
         let extra = packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -101,7 +101,7 @@ impl ToDump {
 }
 
 impl Element for ToDump {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.writer = Some(cx.services.system.create_capture(&self.file, self.link_type, self.snap)?);
         if cx.ports().inputs_pull[0] {
             self.waits_for = cx.wait_for_packets(0);
@@ -110,7 +110,7 @@ impl Element for ToDump {
         Ok(())
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let mut work = 0;
         while work < most
             && let Some(packet) = cx.pull(0)
@@ -140,7 +140,7 @@ impl Element for ToDump {
 }
 
 impl EmittingElement for ToDump {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.write(packet, cx);
     }
 }

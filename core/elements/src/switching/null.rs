@@ -1,7 +1,7 @@
 //! `Null`, `PushNull`, `PullNull`: pass packets on unchanged.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -11,7 +11,7 @@ pub static NULL: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -57,7 +57,7 @@ struct Null;
 impl Element for Null {}
 
 impl RoutingElement for Null {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         Destination::FIRST
     }
 }

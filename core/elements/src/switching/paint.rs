@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, PAINT, Packet,
-    RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    PAINT, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -13,7 +13,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -57,7 +57,7 @@ impl Element for Paint {
 }
 
 impl RoutingElement for Paint {
-    fn route(&mut self, _: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         packet.annotations_mut()[self.offset] = self.color;
         Destination::FIRST
     }

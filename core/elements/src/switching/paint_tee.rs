@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement, OrderDependence,
-    PAINT, Packet,
+    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
+    OrderDependence, PAINT,
 };
 use weir_graph::handlers;
 
@@ -13,7 +13,7 @@ pub static TEE: ElementClass = ElementClass {
     ports: "1/2",
     processing: "a/ah",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -44,7 +44,7 @@ pub static SWITCH: ElementClass = ElementClass {
     name: "PaintSwitch",
     ports: "1/-",
     processing: "h/h",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     manual: "\
 sends packets to the output of their paint
 
@@ -73,7 +73,7 @@ struct PaintTee {
 }
 
 impl PaintTee {
-    fn copy(&self, packet: &Packet, cx: &mut Context<'_>) {
+    fn copy(&self, packet: &GraphPacket, cx: &mut ElementContext<'_>) {
         if packet.annotations()[self.offset] == self.color {
             cx.emit(1, packet.duplicate());
         }
@@ -92,12 +92,12 @@ impl Element for PaintTee {
 }
 
 impl EmittingElement for PaintTee {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.copy(&packet, cx);
         cx.emit(0, packet);
     }
 
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let packet = cx.pull(0)?;
         self.copy(&packet, cx);
         Some(packet)
@@ -116,7 +116,7 @@ struct PaintSwitch {
 impl Element for PaintSwitch {}
 
 impl EmittingElement for PaintSwitch {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         match packet.annotations()[self.offset] {
             TO_ALL => {
                 for output in 1..self.outputs {

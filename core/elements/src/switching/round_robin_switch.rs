@@ -1,7 +1,7 @@
 //! `RoundRobinSwitch`: sends packets to its outputs in turn.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 
@@ -11,7 +11,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/1-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "\
@@ -36,7 +36,7 @@ struct RoundRobinSwitch {
 impl Element for RoundRobinSwitch {}
 
 impl RoutingElement for RoundRobinSwitch {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         let output = self.next;
         self.next = if output + 1 >= self.outputs { 0 } else { output + 1 };
         Destination::output(output)

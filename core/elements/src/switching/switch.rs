@@ -1,7 +1,7 @@
 //! `Switch`: sends all packets to one output.
 
 use weir_graph::engine::{
-    BuiltElement, CostClass, Destination, Effects, Element, ElementClass, OrderDependence, Packet,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
@@ -12,7 +12,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -61,7 +61,7 @@ impl Element for Switch {
 }
 
 impl RoutingElement for Switch {
-    fn route(&mut self, _: usize, _: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, _: usize, _: &mut GraphPacket, _: &mut Services) -> Destination {
         usize::try_from(self.output).map_or(Destination::DISCARD, Destination::output)
     }
 }

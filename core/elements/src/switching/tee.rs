@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet,
+    BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence,
 };
 
 /// The class that pushes.
@@ -12,7 +12,7 @@ pub static TEE: ElementClass = ElementClass {
     ports: "1/1-",
     processing: "h/h",
     flow: "x/x",
-    cost: CostClass::E5,
+    cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Free,
     manual: "\
@@ -62,14 +62,14 @@ struct Tee {
 impl Element for Tee {}
 
 impl EmittingElement for Tee {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         for output in 0..self.outputs - 1 {
             cx.emit(output, packet.duplicate());
         }
         cx.emit(self.outputs - 1, packet);
     }
 
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let packet = cx.pull(0)?;
         for output in 1..self.outputs {
             cx.emit(output, packet.duplicate());

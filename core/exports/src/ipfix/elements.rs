@@ -22,7 +22,7 @@ pub(crate) enum DataType {
 
 /// An information element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Element {
+pub(crate) struct InformationElement {
     pub(crate) name: &'static str,
     pub(crate) number: u16,
     pub(crate) ty: DataType,
@@ -30,23 +30,23 @@ pub(crate) struct Element {
 
 use DataType::{DurationMicros, Ipv4, Ipv6, Milliseconds, Nanoseconds, Text, Unsigned};
 
-const fn element(name: &'static str, number: u16, ty: DataType) -> Element {
-    Element { name, number, ty }
+const fn element(name: &'static str, number: u16, ty: DataType) -> InformationElement {
+    InformationElement { name, number, ty }
 }
 
 /// Bytes, and packets, since the last record of the flow.
-pub(crate) const OCTETS: Element = element("octetDeltaCount", 1, Unsigned(8));
-pub(crate) const PACKETS: Element = element("packetDeltaCount", 2, Unsigned(8));
+pub(crate) const OCTETS: InformationElement = element("octetDeltaCount", 1, Unsigned(8));
+pub(crate) const PACKETS: InformationElement = element("packetDeltaCount", 2, Unsigned(8));
 /// Begin and end of a flow in milliseconds.
-pub(crate) const START_MILLISECONDS: Element = element("flowStartMilliseconds", 152, Milliseconds);
-pub(crate) const END_MILLISECONDS: Element = element("flowEndMilliseconds", 153, Milliseconds);
+pub(crate) const START_MILLISECONDS: InformationElement = element("flowStartMilliseconds", 152, Milliseconds);
+pub(crate) const END_MILLISECONDS: InformationElement = element("flowEndMilliseconds", 153, Milliseconds);
 
 /// The way in which the direction of a connection was found (RFC 5103), and its value for "by the originator".
-pub(crate) const BIFLOW_DIRECTION: Element = element("biflowDirection", 239, Unsigned(1));
+pub(crate) const BIFLOW_DIRECTION: InformationElement = element("biflowDirection", 239, Unsigned(1));
 pub(crate) const BY_ORIGINATOR: u64 = 1;
 
 /// The elements that semantics name.
-const ELEMENTS: &[Element] = &[
+const ELEMENTS: &[InformationElement] = &[
     OCTETS,
     PACKETS,
     element("protocolIdentifier", 4, Unsigned(1)),
@@ -78,7 +78,7 @@ const ELEMENTS: &[Element] = &[
 ];
 
 /// Finds an element by its name.
-pub(crate) fn find(name: &str) -> Option<Element> {
+pub(crate) fn find(name: &str) -> Option<InformationElement> {
     ELEMENTS.iter().find(|element| element.name == name).copied()
 }
 

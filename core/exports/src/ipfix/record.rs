@@ -2,8 +2,8 @@
 
 use super::TEMPLATES_FROM;
 use super::elements::{
-    BIFLOW_DIRECTION, BY_ORIGINATOR, DataType, END_MILLISECONDS, Element, OCTETS, PACKETS, REVERSE,
-    START_MILLISECONDS, find,
+    BIFLOW_DIRECTION, BY_ORIGINATOR, DataType, END_MILLISECONDS, InformationElement, OCTETS, PACKETS,
+    REVERSE, START_MILLISECONDS, find,
 };
 use crate::RowKind;
 use crate::fields::{address, first, nanos, semantic, text, unsigned};
@@ -36,7 +36,7 @@ pub(super) struct Template {
 /// An element of a template with its source.
 #[derive(Debug)]
 struct Part {
-    element: Element,
+    element: InformationElement,
     enterprise: Option<u32>,
     source: Source,
 }
@@ -119,7 +119,7 @@ fn parts_of(stream: &DeclaredStream, is_ipv4: bool) -> Vec<Part> {
 }
 
 /// Returns the element of a field by its semantic; `None` if there is none of the field's type.
-fn element_of(field: &StreamField, is_ipv4: bool) -> Option<Element> {
+fn element_of(field: &StreamField, is_ipv4: bool) -> Option<InformationElement> {
     let names = field.semantic?.ipfix;
     let name = match names.split_once(", ") {
         Some((ipv4, _)) if is_ipv4 => ipv4,

@@ -1,12 +1,12 @@
 //! Packets that go through an element together.
 
 use super::order::Order;
-use super::packet::Packet;
+use super::packet::GraphPacket;
 
 /// Packets with their orders. Each packet has one order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    packets: Vec<Packet>,
+    packets: Vec<GraphPacket>,
     orders: Vec<Order>,
 }
 
@@ -22,18 +22,18 @@ impl Batch {
     }
 
     /// Returns the packets.
-    pub fn packets_mut(&mut self) -> &mut [Packet] {
+    pub fn packets_mut(&mut self) -> &mut [GraphPacket] {
         &mut self.packets
     }
 
     /// Adds a packet.
-    pub fn push(&mut self, packet: Packet, order: Order) {
+    pub fn push(&mut self, packet: GraphPacket, order: Order) {
         self.packets.push(packet);
         self.orders.push(order);
     }
 
     /// Adds a packet behind those that came before, with the next index.
-    pub fn push_next(&mut self, packet: Packet) {
+    pub fn push_next(&mut self, packet: GraphPacket) {
         let order = Order::first(self.len());
         self.push(packet, order);
     }
@@ -49,12 +49,12 @@ impl Batch {
     }
 
     /// Removes and returns the packets with their orders.
-    pub fn drain(&mut self) -> impl Iterator<Item = (Packet, Order)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = (GraphPacket, Order)> + '_ {
         self.packets.drain(..).zip(self.orders.drain(..))
     }
 
     /// Removes and returns all packets.
-    pub fn take_packets(&mut self) -> std::vec::Drain<'_, Packet> {
+    pub fn take_packets(&mut self) -> std::vec::Drain<'_, GraphPacket> {
         self.orders.clear();
         self.packets.drain(..)
     }
@@ -62,7 +62,7 @@ impl Batch {
     /// Puts the packets into their order. Packets of equal order keep theirs.
     pub fn sort(&mut self) {
         if !self.orders.is_sorted() {
-            let mut all: Vec<(Packet, Order)> = self.drain().collect();
+            let mut all: Vec<(GraphPacket, Order)> = self.drain().collect();
             all.sort_by_key(|(_, order)| *order);
             (self.packets, self.orders) = all.into_iter().unzip();
         }

@@ -2,7 +2,7 @@
 
 use super::context::Services;
 use super::ports::ElementPorts;
-use super::router::Graph;
+use super::router::ElementGraph;
 use crate::arguments::{ArgumentContext, ArgumentValue, ElementArguments};
 
 /// What an element can use while it is made.
@@ -11,7 +11,7 @@ pub struct BuildContext<'a> {
     pub services: &'a mut Services,
     pub(super) configuration: &'a str,
     pub(super) context: &'a ArgumentContext<'a>,
-    pub(super) graph: &'a Graph,
+    pub(super) graph: &'a ElementGraph,
     pub(super) this: usize,
 }
 

@@ -19,7 +19,7 @@ pub struct ElementClass {
     /// stands for the port of the same number.
     pub flow: &'static str,
     /// The class of cost.
-    pub cost: CostClass,
+    pub cost: ElementCost,
     /// The effects that others can see.
     pub effects: Effects,
     /// The dependence on the order of packets.
@@ -39,7 +39,7 @@ impl std::fmt::Debug for ElementClass {
 /// The cost of an element for a packet, in the classes of P. Patel and J. Lepreau: "Hybrid Resource Control of Active
 /// Extensions", OPENARCH 2003.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CostClass {
+pub enum ElementCost {
     /// Constant.
     E1,
     /// Proportional to the length of the packet.
@@ -56,7 +56,7 @@ pub enum CostClass {
     E7,
 }
 
-impl CostClass {
+impl ElementCost {
     /// Returns the class in words.
     pub fn description(self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 use weir_units::{Nanos, Timestamp};
 
 /// A clock, and the way to wait.
-pub trait Clock {
+pub trait GraphClock {
     /// Returns the time.
     fn now(&mut self) -> Timestamp;
 
@@ -13,7 +13,7 @@ pub trait Clock {
     /// Waits until this time, or, if there is none, for an event. May return earlier.
     fn wait(&mut self, until: Option<Timestamp>);
 
-    /// Returns true if time passes only by [`Clock::now`] and [`Clock::wait`].
+    /// Returns true if time passes only by [`GraphClock::now`] and [`GraphClock::wait`].
     fn is_simulated(&self) -> bool {
         false
     }
@@ -34,7 +34,7 @@ impl Default for SimulatedClock {
     }
 }
 
-impl Clock for SimulatedClock {
+impl GraphClock for SimulatedClock {
     fn now(&mut self) -> Timestamp {
         self.0.0 += 1;
         self.0

@@ -1,15 +1,15 @@
 //! What an element can use while it runs.
 
 use super::batch::Batch;
-use super::clock::Clock;
+use super::clock::GraphClock;
 use super::effects::System;
 use super::element::{BuiltElement, Destination, Reason};
 use super::names::DefinedNames;
 use super::order::Order;
-use super::packet::{Packet, PacketPool};
+use super::packet::{GraphPacket, PacketPool};
 use super::ports::ElementPorts;
 use super::schedule::Schedule;
-use super::signal::{SignalId, Signals, WaitsFor};
+use super::signal::{SignalId, SignalTable, WaitsFor};
 use crate::arguments::ArgumentContext;
 use crate::language::ElementDeclaration;
 use std::any::Any;
@@ -20,7 +20,7 @@ use weir_units::Timestamp;
 pub(super) struct Emitted {
     pub element: usize,
     pub output: usize,
-    pub packet: Packet,
+    pub packet: GraphPacket,
     pub order: Order,
 }
 
@@ -31,12 +31,12 @@ pub struct Services {
     /// Tasks and timers.
     pub schedule: Schedule,
     /// The signals of queues.
-    pub signals: Signals,
+    pub signals: SignalTable,
     /// The system.
     pub system: Box<dyn System>,
     /// Names for the arguments of elements that are made later.
     pub names: DefinedNames,
-    pub(super) clock: Box<dyn Clock>,
+    pub(super) clock: Box<dyn GraphClock>,
     /// The packets that elements have emitted, in order.
     pub(super) emitted: Vec<Emitted>,
     /// The handlers to call when the element that runs has returned, each with the element that calls.
@@ -50,11 +50,11 @@ pub struct Services {
 
 impl Services {
     /// Returns services with a seed for random numbers.
-    pub fn new(system: Box<dyn System>, clock: Box<dyn Clock>, seed: u64) -> Self {
+    pub fn new(system: Box<dyn System>, clock: Box<dyn GraphClock>, seed: u64) -> Self {
         Self {
             pool: PacketPool::default(),
             schedule: Schedule::default(),
-            signals: Signals::default(),
+            signals: SignalTable::default(),
             system,
             names: DefinedNames::default(),
             clock,
@@ -123,17 +123,17 @@ impl Services {
 }
 
 /// What an element can use, with its place in the graph.
-pub struct Context<'a> {
+pub struct ElementContext<'a> {
     /// What all elements share.
     pub services: &'a mut Services,
     /// All elements. Those that run at present are not in their place.
     pub(super) elements: &'a mut [Option<BuiltElement>],
-    pub(super) graph: &'a super::router::Graph,
+    pub(super) graph: &'a super::router::ElementGraph,
     /// The index of the element.
     pub(super) this: usize,
 }
 
-impl Context<'_> {
+impl ElementContext<'_> {
     /// Returns the index of the element.
     pub fn element(&self) -> usize {
         self.this
@@ -161,12 +161,12 @@ impl Context<'_> {
 
     /// Sends a packet to an output, when the element's function has returned. An output that does not exist discards it.
     #[inline]
-    pub fn emit(&mut self, output: usize, packet: Packet) {
+    pub fn emit(&mut self, output: usize, packet: GraphPacket) {
         self.services.emitted.push(Emitted { element: self.this, output, packet, order: Order::first(0) });
     }
 
     /// Sends a packet to an output if the element has it and it pushes, and discards it else.
-    pub fn emit_or_discard(&mut self, output: usize, packet: Packet) {
+    pub fn emit_or_discard(&mut self, output: usize, packet: GraphPacket) {
         if self.ports().outputs_push.get(output) == Some(&true) {
             self.emit(output, packet);
         } else {
@@ -175,7 +175,7 @@ impl Context<'_> {
     }
 
     /// Pulls a packet from an input; `None` if there is none at present, or the input pushes.
-    pub fn pull(&mut self, input: usize) -> Option<Packet> {
+    pub fn pull(&mut self, input: usize) -> Option<GraphPacket> {
         super::pull::pull(self, input)
     }
 
@@ -267,17 +267,21 @@ impl Context<'_> {
     pub(super) fn with_element<T>(
         &mut self,
         index: usize,
-        run: impl FnOnce(&mut BuiltElement, &mut Context<'_>) -> T,
+        run: impl FnOnce(&mut BuiltElement, &mut ElementContext<'_>) -> T,
     ) -> Option<T> {
         let mut element = self.elements[index].take()?;
-        let mut cx =
-            Context { services: self.services, elements: self.elements, graph: self.graph, this: index };
+        let mut cx = ElementContext {
+            services: self.services,
+            elements: self.elements,
+            graph: self.graph,
+            this: index,
+        };
         let result = run(&mut element, &mut cx);
         self.elements[index] = Some(element);
         Some(result)
     }
 
-    pub(super) fn take_destination(&mut self, destination: Destination, packet: Packet) {
+    pub(super) fn take_destination(&mut self, destination: Destination, packet: GraphPacket) {
         match destination.port() {
             Some(port) => self.emit_or_discard(port, packet),
             None => self.services.pool.discard(packet),

@@ -2,14 +2,14 @@
 
 use super::batch::Batch;
 use super::class::OrderDependence;
-use super::context::{Context, Emitted, Services};
+use super::context::{ElementContext, Emitted, Services};
 use super::effects::TextOutput;
 use super::element::{BuiltElement, Destination};
 use super::order::{FIRST_MAX, Order};
-use super::packet::Packet;
+use super::packet::GraphPacket;
 use super::plan::Plan;
 use super::ports::PortReference;
-use super::router::{Graph, Router, Waiting};
+use super::router::{ElementGraph, Router, Waiting};
 
 /// The tasks that run before timers and the system get their turn, as in Click.
 const TASKS_PER_ROUND: usize = 128;
@@ -28,7 +28,7 @@ pub(super) struct Driver {
     /// Empty batches.
     free: Vec<Batch>,
     /// The packets that go one by one: the next one is last.
-    stack: Vec<(PortReference, Packet)>,
+    stack: Vec<(PortReference, GraphPacket)>,
 }
 
 impl Driver {
@@ -169,9 +169,9 @@ impl Router {
 }
 
 /// Calls the handlers that elements have asked for. A call that fails is reported on standard error.
-fn call_handlers(graph: &Graph, elements: &mut [Option<BuiltElement>], services: &mut Services) {
+fn call_handlers(graph: &ElementGraph, elements: &mut [Option<BuiltElement>], services: &mut Services) {
     for (this, call) in std::mem::take(&mut services.calls) {
-        let mut cx = Context { services: &mut *services, elements: &mut *elements, graph, this };
+        let mut cx = ElementContext { services: &mut *services, elements: &mut *elements, graph, this };
         if let Err(reason) = super::handler::write(&mut cx, &call) {
             let name = graph.declared.get(this).map_or("", |it| &*it.name);
             services.system.write_text(TextOutput::Error, &format!("{name}: {call}: {reason}\n"));
@@ -180,7 +180,7 @@ fn call_handlers(graph: &Graph, elements: &mut [Option<BuiltElement>], services:
 }
 
 /// Returns the input to which a push output is connected.
-fn push_target(graph: &Graph, from: PortReference) -> Option<PortReference> {
+fn push_target(graph: &ElementGraph, from: PortReference) -> Option<PortReference> {
     let ports = &graph.ports[from.element];
     if ports.outputs_push.get(from.port) != Some(&true) {
         return None;
@@ -190,7 +190,7 @@ fn push_target(graph: &Graph, from: PortReference) -> Option<PortReference> {
 
 /// The parts of a router that are needed while packets go through it.
 struct Run<'a> {
-    graph: &'a Graph,
+    graph: &'a ElementGraph,
     elements: &'a mut [Option<BuiltElement>],
     services: &'a mut Services,
     driver: &'a mut Driver,
@@ -198,7 +198,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Takes a packet through the graph, and all that elements emit for it, depth first.
-    fn one_by_one(&mut self, target: PortReference, packet: Packet) {
+    fn one_by_one(&mut self, target: PortReference, packet: GraphPacket) {
         self.driver.stack.push((target, packet));
         while let Some((at, mut packet)) = self.driver.stack.pop() {
             match self.elements[at.element].as_mut() {
@@ -222,7 +222,7 @@ impl Run<'_> {
         }
     }
 
-    fn follow(&mut self, element: usize, destination: Destination, packet: Packet) {
+    fn follow(&mut self, element: usize, destination: Destination, packet: GraphPacket) {
         let target =
             destination.port().and_then(|port| push_target(self.graph, PortReference { element, port }));
         match target {
@@ -234,10 +234,14 @@ impl Run<'_> {
     fn with_emitting<T>(
         &mut self,
         index: usize,
-        run: impl FnOnce(&mut dyn super::element::EmittingElement, &mut Context<'_>) -> T,
+        run: impl FnOnce(&mut dyn super::element::EmittingElement, &mut ElementContext<'_>) -> T,
     ) -> Option<T> {
-        let mut cx =
-            Context { services: self.services, elements: self.elements, graph: self.graph, this: index };
+        let mut cx = ElementContext {
+            services: self.services,
+            elements: self.elements,
+            graph: self.graph,
+            this: index,
+        };
         let result = cx.with_element(index, |element, cx| match element {
             BuiltElement::Emitting(element) => Some(run(&mut **element, cx)),
             BuiltElement::Routing(_) => None,
@@ -298,7 +302,7 @@ impl Run<'_> {
 
     /// Returns batches for the same element, such that their packets are in order.
     fn in_order(&mut self, mut inputs: Waiting) -> Waiting {
-        let mut all: Vec<(Order, usize, Packet)> = Vec::new();
+        let mut all: Vec<(Order, usize, GraphPacket)> = Vec::new();
         for (port, batch) in &mut inputs {
             all.extend(batch.drain().map(|(packet, order)| (order, *port, packet)));
         }

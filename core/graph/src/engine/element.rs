@@ -7,8 +7,8 @@
 
 use super::batch::Batch;
 use super::class::Effects;
-use super::context::{Context, Services};
-use super::packet::Packet;
+use super::context::{ElementContext, Services};
+use super::packet::GraphPacket;
 use std::any::Any;
 use std::rc::Rc;
 
@@ -63,7 +63,7 @@ pub trait Element: Any {
     /// # Errors
     ///
     /// Fails with a reason, and so does the start of the graph.
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         let _ = cx;
         Ok(())
     }
@@ -74,13 +74,13 @@ pub trait Element: Any {
     }
 
     /// Runs the element's task for at most this number of packets.
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let _ = (most, cx);
         TaskRun { work: 0, again: false }
     }
 
     /// Handles the expiry of a timer, by the key that the element gave it.
-    fn timer_expired(&mut self, key: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, key: u32, cx: &mut ElementContext<'_>) {
         let _ = (key, cx);
     }
 
@@ -120,7 +120,7 @@ pub trait Element: Any {
         &mut self,
         name: &str,
         argument: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         let _ = (name, argument, cx);
         None
@@ -131,7 +131,7 @@ pub trait Element: Any {
         &mut self,
         name: &str,
         value: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         let _ = (name, value, cx);
         None
@@ -183,11 +183,11 @@ macro_rules! handlers {
             &mut self,
             name: &str,
             argument: &str,
-            cx: &mut $crate::engine::Context<'_>,
+            cx: &mut $crate::engine::ElementContext<'_>,
         ) -> Option<Result<String, $crate::engine::Reason>> {
             match name {
                 $($($name => {
-                    let call: fn(&mut Self, &str, &mut $crate::engine::Context<'_>) -> Result<String, $crate::engine::Reason> = $read;
+                    let call: fn(&mut Self, &str, &mut $crate::engine::ElementContext<'_>) -> Result<String, $crate::engine::Reason> = $read;
                     Some(call(self, argument, cx))
                 })?)*
                 _ => None,
@@ -199,11 +199,11 @@ macro_rules! handlers {
             &mut self,
             name: &str,
             value: &str,
-            cx: &mut $crate::engine::Context<'_>,
+            cx: &mut $crate::engine::ElementContext<'_>,
         ) -> Option<Result<String, $crate::engine::Reason>> {
             match name {
                 $($($name => {
-                    let call: fn(&mut Self, &str, &mut $crate::engine::Context<'_>) -> Result<String, $crate::engine::Reason> = $write;
+                    let call: fn(&mut Self, &str, &mut $crate::engine::ElementContext<'_>) -> Result<String, $crate::engine::Reason> = $write;
                     Some(call(self, value, cx))
                 })?)*
                 _ => None,
@@ -227,7 +227,7 @@ macro_rules! is_given {
 /// An element that decides for each packet to which output it goes, and keeps none.
 pub trait RoutingElement: Element {
     /// Handles a packet that came to an input, and returns where it goes.
-    fn route(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination;
+    fn route(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination;
 }
 
 /// A [`RoutingElement`] as an object, with the loop over a batch inside: one indirect call for each batch.
@@ -236,20 +236,20 @@ pub trait RouteBatch: Element {
     fn route_batch(
         &mut self,
         input: usize,
-        packets: &mut [Packet],
+        packets: &mut [GraphPacket],
         destinations: &mut Vec<Destination>,
         services: &mut Services,
     );
 
     /// Handles one packet, and returns where it goes.
-    fn route_one(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination;
+    fn route_one(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination;
 }
 
 impl<T: RoutingElement> RouteBatch for T {
     fn route_batch(
         &mut self,
         input: usize,
-        packets: &mut [Packet],
+        packets: &mut [GraphPacket],
         destinations: &mut Vec<Destination>,
         services: &mut Services,
     ) {
@@ -257,21 +257,21 @@ impl<T: RoutingElement> RouteBatch for T {
         destinations.extend(packets.iter_mut().map(|packet| self.route(input, packet, services)));
     }
 
-    fn route_one(&mut self, input: usize, packet: &mut Packet, services: &mut Services) -> Destination {
+    fn route_one(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         self.route(input, packet, services)
     }
 }
 
 /// An element that may keep packets, emit several for one, or give packets to those that pull.
 pub trait EmittingElement: Element {
-    /// Handles a packet that came to a push input. It emits packets by [`Context::emit`].
-    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+    /// Handles a packet that came to a push input. It emits packets by [`ElementContext::emit`].
+    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let _ = input;
         cx.services.pool.discard(packet);
     }
 
     /// Handles a batch at a push input, packet by packet.
-    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut Context<'_>) {
+    fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) {
         for (packet, order) in batch.drain() {
             let first = cx.services.emitted.len();
             self.push(input, packet, cx);
@@ -280,7 +280,7 @@ pub trait EmittingElement: Element {
     }
 
     /// Returns the next packet at a pull output; `None` if there is none at present.
-    fn pull(&mut self, output: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, output: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let _ = (output, cx);
         None
     }

@@ -3,7 +3,7 @@
 //! `ELEMENT.HANDLER` names a handler of an element, and a name without a dot one of the graph. Every element has `name`,
 //! `class`, `config`, `ports` and `handlers`, and one with a task `scheduled` and `tickets`.
 
-use super::context::Context;
+use super::context::ElementContext;
 use super::element::{HandlerDefinition, Reason};
 use crate::nearest::suggestion;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ const OF_TASKS: &[HandlerDefinition] = &[
 ];
 
 /// Reads a handler.
-pub(super) fn read(cx: &mut Context<'_>, call: &str) -> Result<String, Reason> {
+pub(super) fn read(cx: &mut ElementContext<'_>, call: &str) -> Result<String, Reason> {
     let (name, argument) = split(call);
     let Some((element, handler)) = name.rsplit_once('.') else { return read_global(cx, name) };
     let index = find(cx, element)?;
@@ -55,7 +55,7 @@ pub(super) fn read(cx: &mut Context<'_>, call: &str) -> Result<String, Reason> {
 }
 
 /// Writes a handler.
-pub(super) fn write(cx: &mut Context<'_>, call: &str) -> Result<String, Reason> {
+pub(super) fn write(cx: &mut ElementContext<'_>, call: &str) -> Result<String, Reason> {
     let (name, value) = split(call);
     let Some((element, handler)) = name.rsplit_once('.') else { return write_global(cx, name) };
     let index = find(cx, element)?;
@@ -75,7 +75,7 @@ fn split(call: &str) -> (&str, &str) {
     call.split_once(char::is_whitespace).map_or((call, ""), |(name, rest)| (name, rest.trim()))
 }
 
-fn find(cx: &Context<'_>, element: &str) -> Result<usize, Reason> {
+fn find(cx: &ElementContext<'_>, element: &str) -> Result<usize, Reason> {
     let index = cx.graph.by_name(element).or_else(|| cx.graph.find(cx.this, element));
     index.ok_or_else(|| {
         let names = cx.graph.declared.iter().map(|it| &*it.name);
@@ -83,7 +83,7 @@ fn find(cx: &Context<'_>, element: &str) -> Result<usize, Reason> {
     })
 }
 
-fn all_handlers(cx: &mut Context<'_>, index: usize) -> Vec<HandlerDefinition> {
+fn all_handlers(cx: &mut ElementContext<'_>, index: usize) -> Vec<HandlerDefinition> {
     let mut all = OF_ELEMENTS.to_vec();
     if cx.services.schedule.tickets(index).is_some() {
         all.extend(OF_TASKS);
@@ -93,7 +93,7 @@ fn all_handlers(cx: &mut Context<'_>, index: usize) -> Vec<HandlerDefinition> {
 }
 
 fn no_handler(
-    cx: &mut Context<'_>,
+    cx: &mut ElementContext<'_>,
     index: usize,
     element: &str,
     handler: &str,
@@ -104,7 +104,7 @@ fn no_handler(
     format!("no handler named '{element}.{handler}'{}", suggestion(handler, names))
 }
 
-fn read_common(cx: &mut Context<'_>, index: usize, handler: &str) -> Option<String> {
+fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Option<String> {
     let declared = &cx.graph.declared[index];
     Some(match handler {
         "name" => declared.name.to_string(),
@@ -129,7 +129,7 @@ fn read_common(cx: &mut Context<'_>, index: usize, handler: &str) -> Option<Stri
     })
 }
 
-fn ports(cx: &Context<'_>, index: usize) -> String {
+fn ports(cx: &ElementContext<'_>, index: usize) -> String {
     let ports = &cx.graph.ports[index];
     let name = |port: &super::ports::PortReference, is_output| {
         let name = &cx.graph.declared[port.element].name;
@@ -150,7 +150,12 @@ fn ports(cx: &Context<'_>, index: usize) -> String {
     text
 }
 
-fn write_task(cx: &mut Context<'_>, index: usize, handler: &str, value: &str) -> Option<Result<(), Reason>> {
+fn write_task(
+    cx: &mut ElementContext<'_>,
+    index: usize,
+    handler: &str,
+    value: &str,
+) -> Option<Result<(), Reason>> {
     cx.services.schedule.tickets(index)?;
     match handler {
         "scheduled" => Some(match value {
@@ -178,7 +183,7 @@ fn write_task(cx: &mut Context<'_>, index: usize, handler: &str, value: &str) ->
 /// The handlers of the graph that can be read.
 const GLOBAL_READ: &[&str] = &["classes", "handlers", "list"];
 
-fn read_global(cx: &mut Context<'_>, name: &str) -> Result<String, Reason> {
+fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Result<String, Reason> {
     let lines = |all: &mut dyn Iterator<Item = String>| all.map(|it| it + "\n").collect::<String>();
     match name {
         "list" => {
@@ -201,7 +206,7 @@ fn read_global(cx: &mut Context<'_>, name: &str) -> Result<String, Reason> {
     }
 }
 
-fn write_global(cx: &mut Context<'_>, name: &str) -> Result<String, Reason> {
+fn write_global(cx: &mut ElementContext<'_>, name: &str) -> Result<String, Reason> {
     match name {
         "stop" => {
             cx.services.stop();

@@ -33,20 +33,20 @@ pub use annotations::*;
 pub use batch::Batch;
 pub use build::BuildContext;
 pub use class::{
-    ClassCodeError, CostClass, Effects, ElementClass, OrderDependence, OutputCount, PortCounts, Processing,
+    ClassCodeError, Effects, ElementClass, ElementCost, OrderDependence, OutputCount, PortCounts, Processing,
     processing,
 };
-pub use clock::{Clock, SimulatedClock};
-pub use context::{Context, Services};
+pub use clock::{GraphClock, SimulatedClock};
+pub use context::{ElementContext, Services};
 pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoFiles, System, TextOutput};
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets,
 };
 pub use names::DefinedNames;
-pub use packet::{HEADROOM, PACKET_BYTES_MAX, Packet, PacketPool, PacketType, SourceBytes};
+pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBytes};
 pub use plan::{OneByOne, Plan};
 pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};
-pub use router::{ElementClasses, Graph, GraphError, Router, RunOptions};
+pub use router::{ElementClasses, ElementGraph, GraphError, Router, RunOptions};
 pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};
-pub use signal::{SignalId, Signals, WaitsFor};
+pub use signal::{SignalId, SignalTable, WaitsFor};

@@ -84,9 +84,9 @@ struct State {
 }
 
 /// A packet. It moves from element to element.
-pub struct Packet(Box<State>);
+pub struct GraphPacket(Box<State>);
 
-impl std::fmt::Debug for Packet {
+impl std::fmt::Debug for GraphPacket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Packet")
             .field("time", &self.0.time)
@@ -107,7 +107,7 @@ fn narrow(position: usize) -> u32 {
 /// The most bytes of a packet.
 pub const PACKET_BYTES_MAX: usize = 1 << 20;
 
-impl Packet {
+impl GraphPacket {
     /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -146,7 +146,7 @@ impl Packet {
         Some(self.storage_mut(range))
     }
 
-    /// Copies the bytes if others can see them, with those that were stripped from their start: [`Packet::unstrip`] can
+    /// Copies the bytes if others can see them, with those that were stripped from their start: [`GraphPacket::unstrip`] can
     /// bring them back.
     #[inline]
     fn make_unique(&mut self) {
@@ -223,7 +223,7 @@ impl Packet {
     }
 
     /// Adds bytes before the start. They have the values from before they were stripped, where they were, else any.
-    /// They are not for writing: [`Packet::prepend`] is.
+    /// They are not for writing: [`GraphPacket::prepend`] is.
     pub fn unstrip(&mut self, count: usize) {
         if self.headroom() < count {
             let stripped = self.headroom();
@@ -266,14 +266,14 @@ impl Packet {
     }
 
     /// Returns a second packet with the same bytes, which neither copies until one of them writes.
-    pub fn duplicate(&self) -> Packet {
+    pub fn duplicate(&self) -> GraphPacket {
         let state = &*self.0;
         let storage = match &state.storage {
             Storage::None => Storage::None,
             Storage::Buffer(buffer) => Storage::Buffer(Rc::clone(buffer)),
             Storage::Source(source) => Storage::Source(Rc::clone(source)),
         };
-        Packet(Box::new(State { storage, room: state.room.clone(), ..*state }))
+        GraphPacket(Box::new(State { storage, room: state.room.clone(), ..*state }))
     }
 
     fn offset(&self, header: u32) -> Option<usize> {
@@ -387,7 +387,7 @@ impl Packet {
 /// Packets that were discarded, for reuse: a state, with its buffer if no clone shares it.
 #[derive(Default)]
 pub struct PacketPool {
-    free: Vec<Packet>,
+    free: Vec<GraphPacket>,
 }
 
 /// The most discarded packets that are kept for reuse.
@@ -427,24 +427,24 @@ impl PacketPool {
     ///
     /// Panics if the range is not within the first 4 GiB of the source.
     #[inline]
-    pub fn of_source(&mut self, source: Rc<dyn SourceBytes>, range: Range<usize>) -> Packet {
+    pub fn of_source(&mut self, source: Rc<dyn SourceBytes>, range: Range<usize>) -> GraphPacket {
         let mut state = self.state();
         state.room = narrow(range.start)..narrow(range.end);
         state.start = state.room.start;
         state.end = state.room.end;
         state.storage = Storage::Source(source);
-        Packet(state)
+        GraphPacket(state)
     }
 
     /// Returns a packet with a copy of these bytes, behind [`HEADROOM`].
-    pub fn of_bytes(&mut self, bytes: &[u8]) -> Packet {
+    pub fn of_bytes(&mut self, bytes: &[u8]) -> GraphPacket {
         let mut packet = self.of_length(bytes.len(), HEADROOM);
         packet.bytes_mut().copy_from_slice(bytes);
         packet
     }
 
     /// Returns a packet of this length behind this headroom, whose bytes have any values.
-    pub fn of_length(&mut self, length: usize, headroom: usize) -> Packet {
+    pub fn of_length(&mut self, length: usize, headroom: usize) -> GraphPacket {
         let mut state = self.state();
         let needed = headroom + length;
         let kept = match std::mem::take(&mut state.storage) {
@@ -458,12 +458,12 @@ impl PacketPool {
         state.start = narrow(headroom);
         state.end = narrow(needed);
         state.storage = Storage::Buffer(buffer);
-        Packet(state)
+        GraphPacket(state)
     }
 
     /// Discards a packet.
     #[inline]
-    pub fn discard(&mut self, mut packet: Packet) {
+    pub fn discard(&mut self, mut packet: GraphPacket) {
         if self.free.len() < FREE_MAX {
             match &packet.0.storage {
                 // A long buffer is not worth keeping.

@@ -9,7 +9,7 @@
 
 use super::class::OrderDependence;
 use super::ports::PortReference;
-use super::router::Graph;
+use super::router::ElementGraph;
 use std::collections::BTreeMap;
 
 /// The reason for which packets go one by one.
@@ -34,7 +34,7 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the plan for packets of a push output.
-    pub fn of(graph: &Graph, from: PortReference) -> Self {
+    pub fn of(graph: &ElementGraph, from: PortReference) -> Self {
         let targets = |element: usize| {
             let ports = &graph.ports[element];
             let pushed = ports.outputs_push.iter().zip(&ports.targets).filter(|(pushes, _)| **pushes);
@@ -52,7 +52,7 @@ impl Plan {
 }
 
 fn one_by_one(
-    graph: &Graph,
+    graph: &ElementGraph,
     steps: &[Vec<usize>],
     targets: &impl Fn(usize) -> Vec<usize>,
 ) -> Option<OneByOne> {
@@ -82,7 +82,7 @@ fn one_by_one(
 
 /// Returns the strongly connected components that can be reached from an element, in topological order.
 ///
-/// - R. Tarjan: "Depth-First Search and Linear Graph Algorithms", SIAM Journal on Computing 1(2), 1972. The recursion is
+/// - R. Tarjan: "Depth-First Search and Linear ElementGraph Algorithms", SIAM Journal on Computing 1(2), 1972. The recursion is
 ///   a stack here, since a chain can have as many elements as a graph.
 fn components(first: usize, targets: &impl Fn(usize) -> Vec<usize>) -> Vec<Vec<usize>> {
     struct Visit {

@@ -1,8 +1,8 @@
 //! Pulling: from an input upstream, through elements that route packets, to an element that has packets.
 
-use super::context::Context;
+use super::context::ElementContext;
 use super::element::{BuiltElement, Destination};
-use super::packet::Packet;
+use super::packet::GraphPacket;
 use super::ports::{ElementPorts, PortReference};
 
 /// The way upstream from a pull input.
@@ -34,7 +34,7 @@ pub(super) fn way(ports: &[ElementPorts], is_routing: &[bool], element: usize, i
 }
 
 /// Pulls a packet from an input.
-pub(super) fn pull(cx: &mut Context<'_>, input: usize) -> Option<Packet> {
+pub(super) fn pull(cx: &mut ElementContext<'_>, input: usize) -> Option<GraphPacket> {
     let graph = cx.graph;
     let way = graph.pull_ways[cx.this].get(input)?;
     let from = way.from?;

@@ -3,8 +3,8 @@
 use super::batch::Batch;
 use super::build::BuildContext;
 use super::class::{Effects, ElementClass};
-use super::clock::Clock;
-use super::context::{Context, Services};
+use super::clock::GraphClock;
+use super::context::{ElementContext, Services};
 use super::driver::Driver;
 use super::effects::System;
 use super::element::BuiltElement;
@@ -49,7 +49,7 @@ pub trait ElementClasses {
 }
 
 /// What is known about a graph before its first packet.
-pub struct Graph {
+pub struct ElementGraph {
     /// The elements, as declared.
     pub declared: Vec<ElementDeclaration>,
     /// The class of each element.
@@ -64,7 +64,7 @@ pub struct Graph {
     tickets: BTreeMap<usize, u32>,
 }
 
-impl Graph {
+impl ElementGraph {
     /// Returns the index of an element by its name, as it is called from another element: in the compound element of
     /// that element first, then in those around it.
     pub fn find(&self, from: usize, name: &str) -> Option<usize> {
@@ -125,7 +125,7 @@ impl Default for RunOptions {
 
 /// A graph with its elements.
 pub struct Router {
-    pub(super) graph: Graph,
+    pub(super) graph: ElementGraph,
     pub(super) elements: Vec<Option<BuiltElement>>,
     pub(super) services: Services,
     pub(super) driver: Driver,
@@ -142,7 +142,7 @@ impl Router {
         configuration: FlatConfiguration,
         classes: &dyn ElementClasses,
         system: Box<dyn System>,
-        clock: Box<dyn Clock>,
+        clock: Box<dyn GraphClock>,
         options: RunOptions,
     ) -> Result<Self, Vec<GraphError>> {
         let mut graph = connect(configuration, classes)?;
@@ -167,7 +167,7 @@ impl Router {
     }
 
     /// Returns what is known about the graph before its first packet.
-    pub fn graph(&self) -> &Graph {
+    pub fn graph(&self) -> &ElementGraph {
         &self.graph
     }
 
@@ -196,8 +196,13 @@ impl Router {
     }
 
     /// Returns the context of an element.
-    pub(super) fn context(&mut self, this: usize) -> Context<'_> {
-        Context { services: &mut self.services, elements: &mut self.elements, graph: &self.graph, this }
+    pub(super) fn context(&mut self, this: usize) -> ElementContext<'_> {
+        ElementContext {
+            services: &mut self.services,
+            elements: &mut self.elements,
+            graph: &self.graph,
+            this,
+        }
     }
 
     /// Reads a handler, such as `counter.count` or `list`.
@@ -288,7 +293,7 @@ impl Router {
 fn connect(
     FlatConfiguration { elements: declared, connections, .. }: FlatConfiguration,
     classes: &dyn ElementClasses,
-) -> Result<Graph, Vec<GraphError>> {
+) -> Result<ElementGraph, Vec<GraphError>> {
     let mut errors = Vec::new();
     let mut known = Vec::with_capacity(declared.len());
     let mut names = BTreeMap::new();
@@ -320,7 +325,7 @@ fn connect(
     })?;
     let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
     let effects = known.iter().map(|class| class.effects).collect();
-    Ok(Graph {
+    Ok(ElementGraph {
         classes: known,
         effects,
         ports,
@@ -332,7 +337,10 @@ fn connect(
     })
 }
 
-fn build(graph: &Graph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, Vec<GraphError>> {
+fn build(
+    graph: &ElementGraph,
+    services: &mut Services,
+) -> Result<Vec<Option<BuiltElement>>, Vec<GraphError>> {
     let mut errors = BTreeMap::new();
     let mut elements: Vec<Option<BuiltElement>> = (0..graph.declared.len()).map(|_| None).collect();
     // An element without ports is there for others, such as one that defines names: it goes first.
@@ -360,7 +368,7 @@ fn build(graph: &Graph, services: &mut Services) -> Result<Vec<Option<BuiltEleme
 
 /// The names in arguments: elements of the graph, and names that elements have defined.
 pub(super) struct GraphNames<'g> {
-    pub graph: &'g Graph,
+    pub graph: &'g ElementGraph,
     pub defined: &'g DefinedNames,
 }
 

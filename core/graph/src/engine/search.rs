@@ -1,13 +1,13 @@
 //! The search for signals: of queues upstream that have packets, and of queues downstream that have room.
 
-use super::context::Context;
+use super::context::ElementContext;
 use super::element::BuiltElement;
 use super::ports::PortReference;
 use super::signal::WaitsFor;
 use std::collections::BTreeSet;
 
 /// Returns the signals of the elements upstream from which packets can be pulled.
-pub(super) fn nonempty_upstream(cx: &mut Context<'_>, input: usize) -> WaitsFor {
+pub(super) fn nonempty_upstream(cx: &mut ElementContext<'_>, input: usize) -> WaitsFor {
     let mut signals = Vec::new();
     let mut open = vec![PortReference { element: cx.this, port: input }];
     let mut seen: BTreeSet<PortReference> = open.iter().copied().collect();
@@ -36,22 +36,22 @@ pub(super) fn nonempty_upstream(cx: &mut Context<'_>, input: usize) -> WaitsFor 
     }
     signals.sort_unstable();
     signals.dedup();
-    WaitsFor::Signals(signals)
+    WaitsFor::SignalTable(signals)
 }
 
 /// Returns the signals of the elements downstream that store packets. Without one, there is always room.
-pub(super) fn nonfull_downstream(cx: &mut Context<'_>, output: usize) -> WaitsFor {
+pub(super) fn nonfull_downstream(cx: &mut ElementContext<'_>, output: usize) -> WaitsFor {
     let mut signals = Vec::new();
     for element in stores_downstream(cx, output) {
         signals.extend(cx.elements[element].as_mut().and_then(|it| it.element().nonfull_signal()));
     }
     signals.sort_unstable();
     signals.dedup();
-    if signals.is_empty() { WaitsFor::Nothing } else { WaitsFor::Signals(signals) }
+    if signals.is_empty() { WaitsFor::Nothing } else { WaitsFor::SignalTable(signals) }
 }
 
 /// Returns the elements that packets of a push output can reach and that push nothing further.
-fn stores_downstream(cx: &mut Context<'_>, output: usize) -> Vec<usize> {
+fn stores_downstream(cx: &mut ElementContext<'_>, output: usize) -> Vec<usize> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     let mut open: Vec<usize> = match cx.ports().outputs_push.get(output) {

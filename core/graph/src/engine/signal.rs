@@ -1,4 +1,4 @@
-//! Signals between elements: a queue that is empty, or full, lets the tasks that wait for it sleep.
+//! SignalTable between elements: a queue that is empty, or full, lets the tasks that wait for it sleep.
 
 use super::schedule::Schedule;
 
@@ -15,7 +15,7 @@ struct State {
 
 /// All signals of a graph.
 #[derive(Debug, Default)]
-pub struct Signals {
+pub struct SignalTable {
     all: Vec<State>,
 }
 
@@ -25,10 +25,10 @@ pub enum WaitsFor {
     /// For none: the elements that it depends on have no signal, so it has to try.
     Nothing,
     /// For one of these.
-    Signals(Vec<SignalId>),
+    SignalTable(Vec<SignalId>),
 }
 
-impl Signals {
+impl SignalTable {
     /// Returns a new signal.
     pub fn create(&mut self, is_active: bool) -> SignalId {
         self.all.push(State { is_active, waiting: Vec::new() });
@@ -37,7 +37,7 @@ impl Signals {
 
     /// Has the task of an element scheduled whenever one of the signals becomes active.
     pub fn wait(&mut self, element: usize, waits_for: &WaitsFor) {
-        if let WaitsFor::Signals(signals) = waits_for {
+        if let WaitsFor::SignalTable(signals) = waits_for {
             for signal in signals {
                 let waiting = &mut self.all[signal.0 as usize].waiting;
                 if !waiting.contains(&element) {
@@ -51,7 +51,9 @@ impl Signals {
     pub fn is_active(&self, waits_for: &WaitsFor) -> bool {
         match waits_for {
             WaitsFor::Nothing => true,
-            WaitsFor::Signals(signals) => signals.iter().any(|signal| self.all[signal.0 as usize].is_active),
+            WaitsFor::SignalTable(signals) => {
+                signals.iter().any(|signal| self.all[signal.0 as usize].is_active)
+            }
         }
     }
 

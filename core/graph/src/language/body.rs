@@ -68,12 +68,12 @@ impl NameTable {
 
 /// An index of a [`Body`].
 pub(crate) type BodyId = usize;
-/// An index of a [`ElementClass`].
+/// An index of a [`ClassDefinition`].
 pub(crate) type ClassId = usize;
 
 /// An element class, as one definition of it sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ElementClass {
+pub(crate) enum ClassDefinition {
     /// A class of the program.
     Primitive(NameId),
     /// A definition in the configuration, and the class whose definitions follow.

@@ -1,7 +1,7 @@
 //! Expansion of compound elements: an instance of a body for each use of its class.
 
 use super::body::{
-    BodyId, BodyNodeName, ClassId, ElementClass, NameId, NameSet, NodeKind, ParameterKeyword, REST,
+    BodyId, BodyNodeName, ClassDefinition, ClassId, NameId, NameSet, NodeKind, ParameterKeyword, REST,
 };
 use super::error::{LanguageErrors, LanguageFault, LanguageNote};
 use super::landmark::SourcePosition;
@@ -255,8 +255,8 @@ impl Flattener<'_> {
         }
         let configuration = self.expand_configuration(&configuration, frame, position)?;
         let class = match self.parser.classes[class] {
-            ElementClass::Primitive(class) => class,
-            ElementClass::Compound { .. } => {
+            ClassDefinition::Primitive(class) => class,
+            ClassDefinition::Compound { .. } => {
                 match self.choose(class, (body, index), &configuration, position)? {
                     Some((ChosenClass::Primitive(class), _)) => class,
                     Some((ChosenClass::Body(body), arguments)) => {
@@ -289,8 +289,8 @@ impl Flattener<'_> {
         let (mut candidates, mut closest) = (Vec::new(), None);
         let mut next = Some(class);
         while let Some(class) = next {
-            let ElementClass::Compound { body, overload } = self.parser.classes[class] else {
-                let ElementClass::Primitive(name) = self.parser.classes[class] else { break };
+            let ClassDefinition::Compound { body, overload } = self.parser.classes[class] else {
+                let ClassDefinition::Primitive(name) = self.parser.classes[class] else { break };
                 return Ok(Some((ChosenClass::Primitive(name), Vec::new())));
             };
             let steps = (1 + self.parser.bodies[body].parameters.len()) * (1 + arguments.len());

@@ -17,12 +17,12 @@ struct Source {
 }
 
 impl Element for Source {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         cx.add_task(true);
         Ok(())
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let count = most.min(usize::from(self.left));
         for _ in 0..count {
             let bytes = Rc::new(vec![self.left, 40, self.left.wrapping_mul(37)]);
@@ -41,7 +41,7 @@ struct Spread {
 }
 impl Element for Spread {}
 impl RoutingElement for Spread {
-    fn route(&mut self, input: usize, packet: &mut Packet, _: &mut Services) -> Destination {
+    fn route(&mut self, input: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         if packet.bytes()[1] == 0 || self.outputs == 0 {
             return Destination::DISCARD;
         }
@@ -58,7 +58,7 @@ struct Copy {
 }
 impl Element for Copy {}
 impl EmittingElement for Copy {
-    fn push(&mut self, _: usize, mut packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         // A copy takes most of the budget, so that cycles of copies end.
         packet.bytes_mut()[1] /= 3;
         let outputs = if packet.bytes()[1] == 0 { 0 } else { self.outputs };
@@ -74,7 +74,7 @@ impl EmittingElement for Copy {
 /// Writes down what it sees. Keeps every third packet until two others have come.
 struct Recorder {
     log: String,
-    kept: Vec<Packet>,
+    kept: Vec<GraphPacket>,
     seen: usize,
 }
 impl Element for Recorder {
@@ -83,7 +83,7 @@ impl Element for Recorder {
     }
 }
 impl EmittingElement for Recorder {
-    fn push(&mut self, input: usize, mut packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, input: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.log.push_str(&format!("{input}:{:?} ", packet.bytes()));
         self.seen += 1;
         if packet.bytes()[1] == 0 {
@@ -108,7 +108,7 @@ const SOURCE: ElementClass = ElementClass {
     ports: "0/1",
     processing: "h/h",
     flow: "x/y",
-    cost: CostClass::E1,
+    cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
     manual: "",

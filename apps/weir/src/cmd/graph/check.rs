@@ -21,7 +21,7 @@ pub struct GraphCheckArgs {
 ///
 /// # Errors
 ///
-/// [`super::GraphError`], and errors of standard output.
+/// [`super::GraphCommandError`], and errors of standard output.
 pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure> {
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, true)?;

@@ -1,6 +1,6 @@
 //! `weir graph elements`.
 
-use super::GraphError;
+use super::GraphCommandError;
 use crate::Failure;
 use clap::Args;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub struct ElementsArgs {
 ///
 /// # Errors
 ///
-/// [`GraphError::NoClass`], and errors of standard output.
+/// [`GraphCommandError::NoClass`], and errors of standard output.
 pub fn elements(out: &mut impl Write, args: &ElementsArgs) -> Result<(), Failure> {
     let Some(name) = &args.class else {
         for (folder, classes) in CLASSES {
@@ -34,7 +34,7 @@ pub fn elements(out: &mut impl Write, args: &ElementsArgs) -> Result<(), Failure
     let Some(class) = AllElements.find(name) else {
         let nearest = nearest(name, AllElements.names());
         let suggestion = nearest.map_or(String::new(), |nearest| format!("; did you mean `{nearest}`?"));
-        return Err(GraphError::NoClass { name: name.clone(), suggestion }.into());
+        return Err(GraphCommandError::NoClass { name: name.clone(), suggestion }.into());
     };
     let (summary, text) = class.manual.split_once("\n\n").unwrap_or((class.manual, ""));
     writeln!(out, "{}: {summary}\n\n{text}\n", class.name)?;

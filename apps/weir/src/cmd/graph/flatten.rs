@@ -1,6 +1,6 @@
 //! `weir graph flatten`.
 
-use super::GraphError;
+use super::GraphCommandError;
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, load};
 use crate::Failure;
@@ -38,16 +38,15 @@ pub struct FlattenArgs {
 ///
 /// # Errors
 ///
-/// [`GraphError`], and errors of standard output.
+/// [`GraphCommandError`], and errors of standard output.
 pub fn flatten(out: &mut impl Write, args: &FlattenArgs) -> Result<(), Failure> {
     let libraries = LibraryFolders::new(args.configuration.clickpath());
     let flat = load(&args.configuration, &libraries, true)?.flat;
     let layout = if args.plain { FlatLayout::Plain } else { FlatLayout::LineDirectives };
     let file = flat.to_file(layout);
     match &args.output {
-        Some(path) => {
-            std::fs::write(path, file).map_err(|source| GraphError::Write { path: path.clone(), source })?
-        }
+        Some(path) => std::fs::write(path, file)
+            .map_err(|source| GraphCommandError::Write { path: path.clone(), source })?,
         None => out.write_all(&file)?,
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Reading of a configuration that the command line names.
 
-use super::{GraphError, report};
+use super::{GraphCommandError, report};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
@@ -48,12 +48,12 @@ pub struct Loaded {
 ///
 /// # Errors
 ///
-/// [`GraphError`] if the file cannot be read, or the configuration has errors.
+/// [`GraphCommandError`] if the file cannot be read, or the configuration has errors.
 pub fn load(
     args: &ConfigurationArgs,
     environment: &dyn LanguageEnvironment,
     has_warnings: bool,
-) -> Result<Loaded, GraphError> {
+) -> Result<Loaded, GraphCommandError> {
     let inputs = inputs(args)?;
     let (name, bytes) = match (&args.expression, &inputs.file) {
         (Some(text), _) => ("config".to_owned(), text.clone().into_bytes()),
@@ -72,7 +72,7 @@ pub fn load(
         Err(errors) => {
             let _ = report::write(&mut stderr, &errors, is_terminal);
             let count = errors.errors.len() + errors.uncollected;
-            return Err(GraphError::Faulty { name, count });
+            return Err(GraphCommandError::Faulty { name, count });
         }
     };
     if has_warnings {
@@ -90,7 +90,7 @@ struct Inputs {
 }
 
 /// Tells the configuration from the variables.
-fn inputs(args: &ConfigurationArgs) -> Result<Inputs, GraphError> {
+fn inputs(args: &ConfigurationArgs) -> Result<Inputs, GraphCommandError> {
     let mut inputs = Inputs { file: args.file.clone(), definitions: Vec::new() };
     for input in &args.inputs {
         let is_variable = |name: &str| {
@@ -101,7 +101,7 @@ fn inputs(args: &ConfigurationArgs) -> Result<Inputs, GraphError> {
         {
             inputs.definitions.push((name.to_owned(), value.trim().to_owned()));
         } else if inputs.file.is_some() || args.expression.is_some() {
-            return Err(GraphError::SecondConfiguration(input.to_string_lossy().into_owned()));
+            return Err(GraphCommandError::SecondConfiguration(input.to_string_lossy().into_owned()));
         } else {
             inputs.file = Some(input.into());
         }
@@ -109,12 +109,12 @@ fn inputs(args: &ConfigurationArgs) -> Result<Inputs, GraphError> {
     Ok(inputs)
 }
 
-fn read_error(path: &Path, source: std::io::Error) -> GraphError {
-    GraphError::Read { path: path.to_owned(), source }
+fn read_error(path: &Path, source: std::io::Error) -> GraphCommandError {
+    GraphCommandError::Read { path: path.to_owned(), source }
 }
 
 /// Reads a file, at most one byte more than the language accepts.
-pub fn read(file: impl Read, path: &Path) -> Result<Vec<u8>, GraphError> {
+pub fn read(file: impl Read, path: &Path) -> Result<Vec<u8>, GraphCommandError> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(SOURCE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     file.take(limit).read_to_end(&mut bytes).map_err(|source| read_error(path, source))?;

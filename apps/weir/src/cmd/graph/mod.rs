@@ -39,7 +39,7 @@ pub enum GraphCommand {
 
 /// Errors of `weir graph`.
 #[derive(Debug, thiserror::Error)]
-pub enum GraphError {
+pub enum GraphCommandError {
     /// The configuration has errors, which were printed.
     #[error("{}: {count} {}", name.escaped(), if *.count == 1 { "error" } else { "errors" })]
     Faulty {
@@ -104,7 +104,7 @@ pub enum GraphError {
     SecondConfiguration(String),
 }
 
-impl GraphError {
+impl GraphCommandError {
     /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::SecondConfiguration(_))
@@ -115,7 +115,7 @@ impl GraphError {
 ///
 /// # Errors
 ///
-/// [`GraphError`], and errors of standard output.
+/// [`GraphCommandError`], and errors of standard output.
 pub fn graph(out: &mut impl Write, command: &GraphCommand) -> Result<(), Failure> {
     match command {
         GraphCommand::Run(args) => run::run(out, args),

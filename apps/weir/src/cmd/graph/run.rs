@@ -1,6 +1,6 @@
 //! `weir graph run`.
 
-use super::GraphError;
+use super::GraphCommandError;
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, Loaded, load};
 use crate::Failure;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_elements::AllElements;
-use weir_graph::engine::{Clock, Router, RunOptions, SimulatedClock};
+use weir_graph::engine::{GraphClock, Router, RunOptions, SimulatedClock};
 use weir_graph_io::{GraphFiles, SystemClock};
 use weir_units::escaped_lines;
 
@@ -66,13 +66,13 @@ pub struct GraphRunArgs {
 ///
 /// # Errors
 ///
-/// [`GraphError`], and errors of standard output.
+/// [`GraphCommandError`], and errors of standard output.
 pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let mut signals = Signals::default();
     signals.catch()?;
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
-    let clock: Box<dyn Clock> = match args.simtime {
+    let clock: Box<dyn GraphClock> = match args.simtime {
         true => Box::<SimulatedClock>::default(),
         false => Box::new(SystemClock::new(signals.interrupted.clone())),
     };
@@ -94,9 +94,8 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         failed += read(&mut router, handler, args.handlers.len() > 1, &mut text);
     }
     match &args.output {
-        Some(path) => {
-            std::fs::write(path, text).map_err(|source| GraphError::Write { path: path.clone(), source })?
-        }
+        Some(path) => std::fs::write(path, text)
+            .map_err(|source| GraphCommandError::Write { path: path.clone(), source })?,
         None => out.write_all(text.as_bytes())?,
     }
     out.flush()?;
@@ -104,17 +103,17 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         eprintln!("{:.6} s", elapsed.as_secs_f64());
     }
     if failed > 0 {
-        return Err(GraphError::Incomplete { name, count: failed }.into());
+        return Err(GraphCommandError::Incomplete { name, count: failed }.into());
     }
     match &args.exit_handler {
         Some(handler) => {
             let value = router.read_handler(handler).map_err(|reason| {
                 eprintln!("{}", escaped_lines(&reason));
-                GraphError::Incomplete { name: name.clone(), count: 1 }
+                GraphCommandError::Incomplete { name: name.clone(), count: 1 }
             })?;
             match value.trim() {
                 "true" | "1" | "yes" => Ok(()),
-                _ => Err(GraphError::False { name, handler: handler.clone() }.into()),
+                _ => Err(GraphCommandError::False { name, handler: handler.clone() }.into()),
             }
         }
         None => Ok(()),
@@ -122,9 +121,9 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
 }
 
 /// Prints the errors of a graph.
-pub fn faulty(name: &str, errors: &[weir_graph::engine::GraphError]) -> GraphError {
+pub fn faulty(name: &str, errors: &[weir_graph::engine::GraphError]) -> GraphCommandError {
     errors.iter().for_each(|error| eprintln!("{}", escaped_lines(&error.to_string())));
-    GraphError::Faulty { name: name.to_owned(), count: errors.len() }
+    GraphCommandError::Faulty { name: name.to_owned(), count: errors.len() }
 }
 
 /// Reads a handler, and adds its value to the text, below its name if there are several. Returns the number of failures.

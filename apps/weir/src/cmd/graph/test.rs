@@ -1,6 +1,6 @@
 //! `weir graph test`.
 
-use super::GraphError;
+use super::GraphCommandError;
 use super::load::read;
 use crate::Failure;
 use clap::Args;
@@ -39,12 +39,12 @@ pub struct GraphTestArgs {
 ///
 /// # Errors
 ///
-/// [`GraphError`], and errors of standard output.
+/// [`GraphCommandError`], and errors of standard output.
 pub fn test(out: &mut impl Write, args: &GraphTestArgs) -> Result<(), Failure> {
     let mut failed = 0;
     for path in &args.files {
-        let file =
-            std::fs::File::open(path).map_err(|source| GraphError::Read { path: path.clone(), source })?;
+        let file = std::fs::File::open(path)
+            .map_err(|source| GraphCommandError::Read { path: path.clone(), source })?;
         let bytes = read(file, path)?;
         let text = String::from_utf8_lossy(&bytes);
         match GraphTest::read(&text).and_then(|test| test.check().map(|()| test)) {
@@ -55,5 +55,5 @@ pub fn test(out: &mut impl Write, args: &GraphTestArgs) -> Result<(), Failure> {
             }
         }
     }
-    if failed > 0 { Err(GraphError::Tests { failed, all: args.files.len() }.into()) } else { Ok(()) }
+    if failed > 0 { Err(GraphCommandError::Tests { failed, all: args.files.len() }.into()) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use super::numbers::{arithmetic, compare, remainder, signed, sprintf};
 use weir_graph::arguments::text::{quote, shift_word, split_words, unquote};
-use weir_graph::engine::{Context, Reason};
+use weir_graph::engine::{ElementContext, Reason};
 
 /// The names of all functions that need no state of a script.
 pub const FUNCTIONS: &[&str] = &[
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Returns the value of a function; `None` for a name that is none.
-pub fn call(name: &str, argument: &str, cx: &mut Context<'_>) -> Option<Result<String, Reason>> {
+pub fn call(name: &str, argument: &str, cx: &mut ElementContext<'_>) -> Option<Result<String, Reason>> {
     Some(match name {
         "add" | "sub" | "mul" | "div" | "idiv" | "min" | "max" => arithmetic(name, argument),
         "mod" | "rem" => remainder(name, argument),
@@ -54,7 +54,11 @@ pub fn call(name: &str, argument: &str, cx: &mut Context<'_>) -> Option<Result<S
 }
 
 /// Returns the value of a private function; `None` for a name that is none.
-pub fn call_private(name: &str, argument: &str, cx: &mut Context<'_>) -> Option<Result<String, Reason>> {
+pub fn call_private(
+    name: &str,
+    argument: &str,
+    cx: &mut ElementContext<'_>,
+) -> Option<Result<String, Reason>> {
     if !PRIVATE_FUNCTIONS.contains(&name) {
         return None;
     }
@@ -87,7 +91,7 @@ fn choose(argument: &str) -> Result<String, Reason> {
 /// The greatest random number without an argument.
 const RANDOM_MAX: u64 = 0x7fff_ffff;
 
-fn random(argument: &str, cx: &mut Context<'_>) -> Result<String, Reason> {
+fn random(argument: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
     let numbers: Vec<u32> = split_words(argument).map(crate::values::read).collect::<Result<_, _>>()?;
     let (from, count) = match numbers[..] {
         [] => (0, RANDOM_MAX + 1),
@@ -98,7 +102,7 @@ fn random(argument: &str, cx: &mut Context<'_>) -> Result<String, Reason> {
     Ok((from + cx.services.random() % count).to_string())
 }
 
-fn has_handlers(names: &str, is_read: bool, cx: &mut Context<'_>) -> bool {
+fn has_handlers(names: &str, is_read: bool, cx: &mut ElementContext<'_>) -> bool {
     let letter = if is_read { 'r' } else { 'w' };
     split_words(names).all(|name| {
         let (list, handler) = match name.rsplit_once('.') {

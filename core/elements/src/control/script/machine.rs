@@ -7,7 +7,7 @@ use super::functions;
 use super::instruction::{Instruction, JumpTarget, ScriptEnd, ScriptProgram};
 use std::collections::BTreeMap;
 use weir_graph::arguments::text::shift_word;
-use weir_graph::engine::{Context, Reason, TextOutput};
+use weir_graph::engine::{ElementContext, Reason, TextOutput};
 use weir_units::{Nanos, Timestamp};
 
 /// The most instructions between two waits.
@@ -136,7 +136,7 @@ impl ScriptMachine {
         &mut self,
         name: &str,
         argument: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         match name {
             "get" | "shift" => Some(self.variable_handler(name, argument)),
@@ -168,7 +168,7 @@ impl ScriptMachine {
     }
 
     /// Sets the variables of `init` and `export`, and starts a script that is not started by others.
-    pub fn begin(&mut self, cx: &mut Context<'_>) {
+    pub fn begin(&mut self, cx: &mut ElementContext<'_>) {
         for index in 0..self.program.instructions.len() {
             if let Instruction::Init { text, unquotes, variable } = self.program.instructions[index].clone() {
                 let value = self.expand(&text, unquotes, cx);
@@ -218,7 +218,11 @@ impl ScriptMachine {
     /// # Errors
     ///
     /// Fails if the script ends with an error; the errors are those of [`ScriptMachine::take_errors`].
-    pub fn run_from_start(&mut self, call: ScriptCall, cx: &mut Context<'_>) -> Result<String, Reason> {
+    pub fn run_from_start(
+        &mut self,
+        call: ScriptCall,
+        cx: &mut ElementContext<'_>,
+    ) -> Result<String, Reason> {
         self.at = 0;
         self.step(0, false, call, cx)
     }
@@ -234,7 +238,7 @@ impl ScriptMachine {
         steps: u32,
         by_driver: bool,
         call: ScriptCall,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Result<String, Reason> {
         if self.is_disabled {
             return Ok(String::new());
@@ -271,18 +275,18 @@ impl ScriptMachine {
         Err(String::new())
     }
 
-    fn end(&self, end: ScriptEnd, by_driver: bool, cx: &mut Context<'_>) -> Result<String, Reason> {
+    fn end(&self, end: ScriptEnd, by_driver: bool, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
         match end {
             ScriptEnd::Stop if !by_driver => cx.services.stop(),
             ScriptEnd::Error { .. } => return Err(String::new()),
             _ => {}
         }
-        let is_sent = end == ScriptEnd::End && self.kind == ScriptType::Packet;
+        let is_sent = end == ScriptEnd::End && self.kind == ScriptType::GraphPacket;
         Ok(if is_sent { "0" } else { "" }.to_owned())
     }
 
     /// Executes the instruction at the present place.
-    fn execute(&mut self, cx: &mut Context<'_>) -> Progress {
+    fn execute(&mut self, cx: &mut ElementContext<'_>) -> Progress {
         let here = self.at;
         let Some(instruction) = self.program.instructions.get(here).cloned() else {
             return Progress::Ended(ScriptEnd::End);
@@ -374,7 +378,7 @@ impl ScriptMachine {
     }
 
     /// Sets the timer. Returns false if the text is no time.
-    fn wait_for(&mut self, text: &str, cx: &mut Context<'_>) -> bool {
+    fn wait_for(&mut self, text: &str, cx: &mut ElementContext<'_>) -> bool {
         let text = self.expand(text, false, cx);
         match crate::values::read::<Nanos>(&text) {
             Ok(Nanos(time)) => {

@@ -11,8 +11,8 @@ use machine::{ScriptCall, ScriptMachine};
 pub use numbers::general;
 use weir_graph::arguments::{ArgumentErrors, WordArgument};
 use weir_graph::engine::{
-    BuildContext, BuiltElement, Context, CostClass, Effects, Element, ElementClass, EmittingElement,
-    HandlerDefinition, OrderDependence, Packet, Reason, TextOutput,
+    BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, HandlerDefinition, OrderDependence, Reason, TextOutput,
 };
 
 /// The manual of the language.
@@ -66,7 +66,7 @@ pub static SCRIPT: ElementClass = ElementClass {
     ports: "-/-",
     processing: "a/a",
     flow: "x/x",
-    cost: CostClass::E7,
+    cost: ElementCost::E7,
     effects: Effects::CONTROL
         .and(Effects::TERMINAL)
         .and(Effects::FILES)
@@ -96,7 +96,7 @@ is at most one in a graph."
 pub enum ScriptType {
     Active,
     Passive,
-    Packet,
+    GraphPacket,
     Proxy,
     Driver,
 }
@@ -106,12 +106,12 @@ fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<Built
     let (inputs, outputs) = (ports.sources.len(), ports.targets.len());
     let mut args = cx.arguments();
     let word: Option<WordArgument> = args.keyword("TYPE").optional();
-    let by_ports = if inputs + outputs > 0 { ScriptType::Packet } else { ScriptType::Active };
+    let by_ports = if inputs + outputs > 0 { ScriptType::GraphPacket } else { ScriptType::Active };
     let kind = match word.as_ref().map(|word| word.0.as_str()) {
         None => default.unwrap_or(by_ports),
         Some("ACTIVE") => ScriptType::Active,
         Some("PASSIVE") => ScriptType::Passive,
-        Some("PACKET" | "PUSH") => ScriptType::Packet,
+        Some("PACKET" | "PUSH") => ScriptType::GraphPacket,
         Some("PROXY") => ScriptType::Proxy,
         Some("DRIVER") => ScriptType::Driver,
         Some(_) => {
@@ -122,9 +122,9 @@ fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<Built
             by_ports
         }
     };
-    if kind == ScriptType::Packet && inputs == 0 {
+    if kind == ScriptType::GraphPacket && inputs == 0 {
         args.error("TYPE", "a script of type PACKET has inputs");
-    } else if kind != ScriptType::Packet && inputs + outputs > 0 {
+    } else if kind != ScriptType::GraphPacket && inputs + outputs > 0 {
         args.error("TYPE", "only a script of type PACKET has ports");
     }
     let program = ScriptProgram::read(&args.rest(), kind == ScriptType::Driver);
@@ -172,7 +172,7 @@ static HANDLERS: &[HandlerDefinition] = &{
 
 impl Script {
     /// Writes the errors of a run to standard error.
-    fn report(&mut self, cx: &mut Context<'_>) {
+    fn report(&mut self, cx: &mut ElementContext<'_>) {
         let errors = self.machine.take_errors();
         if errors.is_empty() {
             return;
@@ -184,7 +184,11 @@ impl Script {
     }
 
     /// Returns the value of a run that a handler started.
-    fn result(&mut self, value: Result<String, Reason>, cx: &mut Context<'_>) -> Result<String, Reason> {
+    fn result(
+        &mut self,
+        value: Result<String, Reason>,
+        cx: &mut ElementContext<'_>,
+    ) -> Result<String, Reason> {
         if value.is_err() {
             let errors = self.machine.take_errors();
             return Err(if errors.is_empty() {
@@ -198,7 +202,7 @@ impl Script {
     }
 
     /// Runs the script for a packet, and returns the output.
-    fn run_for(&mut self, input: usize, cx: &mut Context<'_>) -> Option<usize> {
+    fn run_for(&mut self, input: usize, cx: &mut ElementContext<'_>) -> Option<usize> {
         self.machine.set_input(input);
         let value = self.machine.run_from_start(ScriptCall::default(), cx);
         self.report(cx);
@@ -207,7 +211,7 @@ impl Script {
 }
 
 impl Element for Script {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if self.machine.kind == ScriptType::Driver && !cx.services.manage_stops(cx.element()) {
             return Err("there is another script that decides when the driver stops".to_owned());
         }
@@ -216,7 +220,7 @@ impl Element for Script {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n  ")) }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         _ = self.machine.step(1, false, ScriptCall::default(), cx);
         self.report(cx);
     }
@@ -229,7 +233,7 @@ impl Element for Script {
         &mut self,
         name: &str,
         argument: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         if let Some(value) = self.machine.own_value(name, argument, cx) {
             return Some(value);
@@ -248,7 +252,7 @@ impl Element for Script {
         &mut self,
         name: &str,
         value: &str,
-        cx: &mut Context<'_>,
+        cx: &mut ElementContext<'_>,
     ) -> Option<Result<String, Reason>> {
         let call = ScriptCall { handler: name.to_owned(), arguments: value.to_owned(), is_write: true };
         let result = match name {
@@ -273,14 +277,14 @@ impl Element for Script {
 }
 
 impl EmittingElement for Script {
-    fn push(&mut self, input: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         match self.run_for(input, cx) {
             Some(output) => cx.emit_or_discard(output, packet),
             None => cx.services.pool.discard(packet),
         }
     }
 
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let packet = cx.pull(0)?;
         match self.run_for(0, cx) {
             Some(0) => return Some(packet),

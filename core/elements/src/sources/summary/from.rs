@@ -5,8 +5,8 @@ use super::record::SummaryRecord;
 use weir_graph::arguments::text::{split_words, unquote};
 use weir_graph::arguments::{FileName, FixedDecimal, IpProtocol, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, EXTRA_PACKETS, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet, Reason, SignalId, TaskRun, TextOutput, WaitsFor,
+    BuiltElement, EXTRA_PACKETS, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, Reason, SignalId, TaskRun, TextOutput, WaitsFor,
 };
 use weir_graph::handlers;
 use weir_units::Timestamp;
@@ -17,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "0/1",
     processing: "a/a",
     flow: "x/y",
-    cost: CostClass::E7,
+    cost: ElementCost::E7,
     effects: Effects::FILES.and(Effects::CLOCK).and(Effects::RANDOM).and(Effects::CONTROL),
     order: OrderDependence::Ordered,
     manual: "\
@@ -134,9 +134,9 @@ struct FromSummary {
     is_multiple: bool,
     sample: u64,
     /// The packet that is sent again, and how often.
-    repeated: Option<(Packet, u32)>,
+    repeated: Option<(GraphPacket, u32)>,
     /// The packet that waits for its time.
-    next: Option<Packet>,
+    next: Option<GraphPacket>,
     /// The time from the time stamp of the first packet to its sending.
     shift: Option<u64>,
     has_complained: bool,
@@ -197,7 +197,7 @@ impl FromSummary {
         }
     }
 
-    fn complain(&mut self, reason: &str, cx: &mut Context<'_>) {
+    fn complain(&mut self, reason: &str, cx: &mut ElementContext<'_>) {
         self.bad += 1;
         if !self.has_complained {
             self.has_complained = true;
@@ -208,7 +208,7 @@ impl FromSummary {
     }
 
     /// Returns the record of the next line that has one.
-    fn record(&mut self, cx: &mut Context<'_>) -> Option<SummaryRecord> {
+    fn record(&mut self, cx: &mut ElementContext<'_>) -> Option<SummaryRecord> {
         while self.at < self.text.len() {
             let rest = &self.text[self.at..];
             let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -238,7 +238,7 @@ impl FromSummary {
     }
 
     /// Returns the next packet; `None` at the end, which it reports.
-    fn read(&mut self, cx: &mut Context<'_>) -> Option<Packet> {
+    fn read(&mut self, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         if let Some(next) = self.next.take() {
             return Some(next);
         }
@@ -277,7 +277,7 @@ impl FromSummary {
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut ElementContext<'_>) {
         cx.services.signals.sleep(self.nonempty);
         if !std::mem::replace(&mut self.is_over, true) && self.stop {
             cx.services.stop();
@@ -286,7 +286,7 @@ impl FromSummary {
 }
 
 impl Element for FromSummary {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if let Some(file) = &self.file {
             self.text = cx.services.system.read_file(file)?;
         }
@@ -301,7 +301,7 @@ impl Element for FromSummary {
         Some(self.nonempty)
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let mut work = 0;
         while self.active && work < most {
             let Some(packet) = self.read(cx) else { return TaskRun { work, again: false } };
@@ -321,7 +321,7 @@ impl Element for FromSummary {
         TaskRun { work, again: self.active && cx.is_active(&self.waits_for) }
     }
 
-    fn timer_expired(&mut self, _: u32, cx: &mut Context<'_>) {
+    fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
         cx.schedule();
     }
 
@@ -353,7 +353,7 @@ impl Element for FromSummary {
 }
 
 impl EmittingElement for FromSummary {
-    fn pull(&mut self, _: usize, cx: &mut Context<'_>) -> Option<Packet> {
+    fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         if self.active { self.read(cx) } else { None }
     }
 }

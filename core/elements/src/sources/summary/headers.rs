@@ -1,6 +1,6 @@
 //! The headers of a packet for its summary.
 
-use weir_graph::engine::{EXTRA_LENGTH, Packet};
+use weir_graph::engine::{EXTRA_LENGTH, GraphPacket};
 
 pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
@@ -11,7 +11,7 @@ const IP_HEADER: usize = 20;
 
 /// A packet with those of its headers that are there.
 pub struct SummaryHeaders<'p> {
-    pub packet: &'p Packet,
+    pub packet: &'p GraphPacket,
     /// The IPv4 header, with its options.
     pub ip: Option<&'p [u8]>,
     /// The captured bytes behind the IPv4 header, up to its length field.
@@ -34,7 +34,7 @@ pub fn long(bytes: &[u8], at: usize) -> Option<u32> {
 
 impl<'p> SummaryHeaders<'p> {
     /// Finds the headers. Without `has_extra`, the annotation EXTRA_LENGTH counts as 0.
-    pub fn find(packet: &'p Packet, has_extra: bool) -> Self {
+    pub fn find(packet: &'p GraphPacket, has_extra: bool) -> Self {
         let extra = packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes);
         let extra = if has_extra { extra } else { 0 };
         let mut found = Self { packet, ip: None, body: &[], extra, wrong: None };

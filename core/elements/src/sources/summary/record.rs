@@ -5,7 +5,7 @@ use super::headers::{ICMP, TCP, UDP};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::text::unquote;
 use weir_graph::engine::{
-    AGGREGATE, EXTRA_LENGTH, EXTRA_PACKETS, FIRST_TIMESTAMP, PAINT, Packet, PacketPool,
+    AGGREGATE, EXTRA_LENGTH, EXTRA_PACKETS, FIRST_TIMESTAMP, GraphPacket, PAINT, PacketPool,
 };
 use weir_units::Timestamp;
 
@@ -227,7 +227,7 @@ impl SummaryRecord {
     }
 
     /// Returns the packet.
-    pub fn packet(&self, default_protocol: u8, is_whole: bool, pool: &mut PacketPool) -> Packet {
+    pub fn packet(&self, default_protocol: u8, is_whole: bool, pool: &mut PacketPool) -> GraphPacket {
         let bytes = self.bytes(default_protocol, is_whole);
         let mut packet = pool.of_bytes(&bytes);
         let parts = self.seconds.map(|seconds| {

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use weir_graph::arguments::text::{quote, split_words, unquote};
 use weir_graph::arguments::{FileName, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, Context, CostClass, EXTRA_PACKETS, Effects, Element, ElementClass, EmittingElement,
-    OrderDependence, Packet, Reason, Services, TaskRun, TextOutput, WaitsFor,
+    BuiltElement, EXTRA_PACKETS, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, Reason, Services, TaskRun, TextOutput, WaitsFor,
 };
 use weir_graph::handlers;
 
@@ -17,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     ports: "1/0-1",
     processing: "a/h",
     flow: "x/x",
-    cost: CostClass::E2,
+    cost: ElementCost::E2,
     effects: Effects::FILES.and(Effects::TERMINAL),
     order: OrderDependence::Ordered,
     manual: "\
@@ -125,7 +125,7 @@ struct ToSummary {
 }
 
 impl ToSummary {
-    fn add(&mut self, packet: &Packet, services: &mut Services) {
+    fn add(&mut self, packet: &GraphPacket, services: &mut Services) {
         self.count += 1;
         let headers = SummaryHeaders::find(packet, self.has_extra);
         if let Some(wrong) = headers.wrong.as_ref().filter(|_| self.shows_bad) {
@@ -179,7 +179,7 @@ impl ToSummary {
 }
 
 impl Element for ToSummary {
-    fn initialize(&mut self, cx: &mut Context<'_>) -> Result<(), Reason> {
+    fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().inputs_pull[0] {
             self.waits_for = cx.wait_for_packets(0);
             cx.add_task(true);
@@ -191,7 +191,7 @@ impl Element for ToSummary {
         Some(if self.file.is_some() { Effects::FILES } else { Effects::TERMINAL })
     }
 
-    fn run(&mut self, most: usize, cx: &mut Context<'_>) -> TaskRun {
+    fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let mut work = 0;
         while work < most
             && let Some(packet) = cx.pull(0)
@@ -219,7 +219,7 @@ impl Element for ToSummary {
 }
 
 impl EmittingElement for ToSummary {
-    fn push(&mut self, _: usize, packet: Packet, cx: &mut Context<'_>) {
+    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.add(&packet, cx.services);
         cx.emit_or_discard(0, packet);
     }

@@ -2,7 +2,7 @@
 
 use super::{Enclosure, LanguageParser, Parsed, SkipStatement};
 use crate::language::body::{
-    Body, BodyId, BodyNode, BodyNodeName, BodyVariable, ClassId, ElementClass, NameId, NodeKind, REST,
+    Body, BodyId, BodyNode, BodyNodeName, BodyVariable, ClassDefinition, ClassId, NameId, NodeKind, REST,
 };
 use crate::language::error::LanguageFault;
 use crate::language::landmark::{SourcePosition, index};
@@ -44,7 +44,7 @@ impl LanguageParser<'_> {
         self.nesting -= 1;
         let (definitions, mut overload) = parsed?;
         for body in definitions.into_iter().rev() {
-            self.classes.push(ElementClass::Compound { body, overload });
+            self.classes.push(ClassDefinition::Compound { body, overload });
             overload = Some(self.classes.len() - 1);
         }
         overload.ok_or(SkipStatement)
@@ -225,8 +225,8 @@ impl LanguageParser<'_> {
         }
         let body = &mut self.bodies[id];
         body.name_anonymous(&mut self.names);
-        let is_compound = |node: usize, classes: &[ElementClass]| match body.nodes[node].kind {
-            NodeKind::Element(class) => matches!(classes[class], ElementClass::Compound { .. }),
+        let is_compound = |node: usize, classes: &[ClassDefinition]| match body.nodes[node].kind {
+            NodeKind::Element(class) => matches!(classes[class], ClassDefinition::Compound { .. }),
             _ => false,
         };
         for connection in &body.connections {

@@ -10,7 +10,7 @@ mod requirement;
 
 use super::ConfigurationSource;
 use super::body::{
-    Body, BodyId, BodyNodeName, BodyVariable, ClassId, ElementClass, NameId, NameMap, NameTable, NodeKind,
+    Body, BodyId, BodyNodeName, BodyVariable, ClassDefinition, ClassId, NameId, NameMap, NameTable, NodeKind,
 };
 use super::environment::{ClassStatus, LanguageEnvironment};
 use super::error::{LanguageError, LanguageErrors, LanguageFault, LanguageNote};
@@ -43,7 +43,7 @@ pub(crate) struct LanguageParser<'e> {
     pub sources: Vec<SourceFile>,
     pub names: NameTable,
     pub bodies: Vec<Body>,
-    pub classes: Vec<ElementClass>,
+    pub classes: Vec<ClassDefinition>,
     pub requirements: Vec<Requirement>,
     pub report: LanguageErrors,
     scanner: TokenScanner,
@@ -336,7 +336,7 @@ impl<'e> LanguageParser<'e> {
 
     fn add_primitive(&mut self, name: NameId) -> ClassId {
         let class = *self.primitives.entry(name).or_insert_with(|| {
-            self.classes.push(ElementClass::Primitive(name));
+            self.classes.push(ClassDefinition::Primitive(name));
             self.classes.len() - 1
         });
         self.set_class(name, class);

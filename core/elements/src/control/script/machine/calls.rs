@@ -4,10 +4,10 @@ use super::super::expand::{ScriptValues, expand};
 use super::super::functions;
 use super::{ScriptMachine, TEXT_MAX};
 use weir_graph::arguments::text::{shift_word, split_words, unquote};
-use weir_graph::engine::{Context, Reason, TextOutput};
+use weir_graph::engine::{ElementContext, Reason, TextOutput};
 
 impl ScriptMachine {
-    pub(super) fn print(&mut self, text: &str, unquotes: bool, ends_line: bool, cx: &mut Context<'_>) {
+    pub(super) fn print(&mut self, text: &str, unquotes: bool, ends_line: bool, cx: &mut ElementContext<'_>) {
         let (file, is_new, text) = match text.strip_prefix('>') {
             Some(rest) => {
                 let (rest, is_new) = rest.strip_prefix('>').map_or((rest, true), |rest| (rest, false));
@@ -40,7 +40,7 @@ impl ScriptMachine {
     }
 
     /// Expands the name and the argument of a handler. With `unquotes`, quotes are removed from the argument.
-    pub(super) fn expand_call(&mut self, text: &str, unquotes: bool, cx: &mut Context<'_>) -> String {
+    pub(super) fn expand_call(&mut self, text: &str, unquotes: bool, cx: &mut ElementContext<'_>) -> String {
         let call = self.expand_with(text, false, cx);
         if !unquotes {
             return call;
@@ -49,17 +49,17 @@ impl ScriptMachine {
         format!("{name} {}", String::from_utf8_lossy(&unquote(argument)))
     }
 
-    pub(super) fn expand(&mut self, text: &str, unquotes: bool, cx: &mut Context<'_>) -> String {
+    pub(super) fn expand(&mut self, text: &str, unquotes: bool, cx: &mut ElementContext<'_>) -> String {
         let text = self.expand_with(text, false, cx);
         if unquotes { String::from_utf8_lossy(&unquote(&text)).into_owned() } else { text }
     }
 
-    pub(super) fn expand_with(&mut self, text: &str, quotes: bool, cx: &mut Context<'_>) -> String {
+    pub(super) fn expand_with(&mut self, text: &str, quotes: bool, cx: &mut ElementContext<'_>) -> String {
         expand(text, quotes, &mut MachineValues { machine: self, cx })
     }
 
     /// Returns the handler's name of a call of this script itself.
-    fn own_handler<'t>(call: &'t str, cx: &Context<'_>) -> Option<&'t str> {
+    fn own_handler<'t>(call: &'t str, cx: &ElementContext<'_>) -> Option<&'t str> {
         let name = shift_word(call).0;
         match name.rsplit_once('.') {
             None => Some(name),
@@ -68,7 +68,7 @@ impl ScriptMachine {
     }
 
     /// Reads a handler: of this script first. An error is reported.
-    pub(super) fn call_read(&mut self, call: &str, cx: &mut Context<'_>) -> Option<String> {
+    pub(super) fn call_read(&mut self, call: &str, cx: &mut ElementContext<'_>) -> Option<String> {
         let argument = shift_word(call).1;
         let own = Self::own_handler(call, cx).and_then(|name| {
             self.own_value(name, argument, cx).or_else(|| functions::call_private(name, argument, cx))
@@ -83,7 +83,7 @@ impl ScriptMachine {
         }
     }
 
-    pub(super) fn call_write(&mut self, call: &str, cx: &mut Context<'_>) -> Result<(), Reason> {
+    pub(super) fn call_write(&mut self, call: &str, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         let value = shift_word(call).1;
         match Self::own_handler(call, cx) {
             Some("set") => self.set_by_handler(value),
@@ -101,7 +101,7 @@ impl ScriptMachine {
 /// The values of references in the texts of a script.
 struct MachineValues<'a, 'c> {
     machine: &'a mut ScriptMachine,
-    cx: &'a mut Context<'c>,
+    cx: &'a mut ElementContext<'c>,
 }
 
 impl ScriptValues for MachineValues<'_, '_> {
