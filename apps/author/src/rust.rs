@@ -101,10 +101,18 @@ pub(crate) struct NativeLibrary {
     pub(crate) path: PathBuf,
     /// The compiler's version.
     pub(crate) version: String,
-    /// llvm-profdata and llvm-cov of the compiler's LLVM, if the library counts its lines; else the reason.
-    pub(crate) coverage: Result<[PathBuf; 2], String>,
+    /// How to count lines; or the reason why the library does not.
+    pub(crate) coverage: Result<RustCoverage, String>,
     /// The compiler's warnings.
     pub(crate) messages: String,
+}
+
+/// The parts of the compiler's installation that coverage needs.
+pub(crate) struct RustCoverage {
+    /// llvm-profdata and llvm-cov of the compiler's LLVM.
+    pub(crate) programs: [PathBuf; 2],
+    /// The library that writes the profile at the program's end. A static library does not contain it.
+    pub(crate) profiler: PathBuf,
 }
 
 /// Compiles a module for this machine, with the checks that a stable compiler has: overflow, debug assertions, and coverage. Returns
@@ -118,7 +126,7 @@ pub(crate) fn compile_native(
     if !has_core(&toolchain.sysroot, &toolchain.host) {
         return Ok(Err(format!("{} has no library for {}", toolchain.rustc.escaped(), toolchain.host)));
     }
-    let coverage = toolchain.llvm_programs(&options.tools);
+    let coverage = toolchain.coverage(&options.tools);
     let mut flags = vec!["--cfg=weir_native"];
     if coverage.is_ok() {
         flags.push("-Cinstrument-coverage");
@@ -256,8 +264,17 @@ impl Toolchain {
 
     /// Finds llvm-profdata and llvm-cov of the version of the compiler's LLVM: others cannot read its profiles. Returns what to
     /// install if they are missing.
-    fn llvm_programs(&self, tools: &Tools) -> Result<[PathBuf; 2], String> {
-        let component = self.sysroot.join("lib/rustlib").join(&self.host).join("bin");
+    fn coverage(&self, tools: &Tools) -> Result<RustCoverage, String> {
+        let installation = self.sysroot.join("lib/rustlib").join(&self.host);
+        let entries = std::fs::read_dir(installation.join("lib")).into_iter().flatten().flatten();
+        let is_profiler = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libprofiler_builtins-") && name.ends_with(".rlib")
+        };
+        let Some(profiler) = entries.map(|entry| entry.path()).find(is_profiler) else {
+            return Err(format!("{} has no library for profiles", self.rustc.escaped()));
+        };
+        let component = installation.join("bin");
         let llvm = self.llvm.unwrap_or(0);
         let find = |name: &str| {
             Some(component.join(name))
@@ -265,7 +282,7 @@ impl Toolchain {
                 .or_else(|| tools.find(format!("{name}-{llvm}").as_ref()))
         };
         match ["llvm-profdata", "llvm-cov"].map(find) {
-            [Some(profdata), Some(cov)] => Ok([profdata, cov]),
+            [Some(profdata), Some(cov)] => Ok(RustCoverage { programs: [profdata, cov], profiler }),
             _ => Err(format!(
                 "llvm-profdata and llvm-cov of LLVM {llvm} are missing; run `rustup component add llvm-tools`, or install llvm-{llvm}"
             )),

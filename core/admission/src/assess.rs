@@ -603,7 +603,8 @@ mod tests {
         endless.unbounded = vec![UnboundedReason { place: place("scan"), cause: UnboundedCause::Endless }];
         assert_eq!(
             outcome(endless, &strict).unwrap_err(),
-            "weir_packet has no bound on its time: scan (byte 77): this loop has no way out: add one, or remove the loop; the profile \
+            "weir_packet has no bound on its time: scan (byte 77): this loop has no way out: add one, remove the loop, or \
+             count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust; the profile \
              allows 1 us + 1 ns/byte (4000 + 4/byte fuel) by `packet` and `per-byte`, and only proved modules; with \"metered\" among its \
              `tiers` the module would run (this node is not calibrated)"
         );

@@ -2,7 +2,6 @@
 //!
 //! The arguments of the elements are those in tests/graphs.
 
-
 use crate::{AllElements, classes};
 use proptest::prelude::*;
 use std::cell::RefCell;

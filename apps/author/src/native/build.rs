@@ -133,6 +133,9 @@ impl NativeBuild {
         let names = ENTRY_POINTS.iter().map(|known| known.entry.name());
         let defined = names.filter(|name| has_symbol(&archive, name));
         link.args(defined.map(|name| format!("-Wl,--undefined={name}")));
+        if let Ok(coverage) = &library.coverage {
+            link.arg(&coverage.profiler).arg("-Wl,--undefined=__llvm_profile_runtime");
+        }
         let output = run(link.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"]).arg(&program))?;
         if !output.status.success() {
             let output = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -142,7 +145,7 @@ impl NativeBuild {
             "with checks of overflow, without sanitizers, which Rust has in nightly compilers only ({})",
             library.version
         );
-        let coverage = library.coverage;
+        let coverage = library.coverage.map(|coverage| coverage.programs);
         Ok(Ok(Self {
             scratch,
             dir,

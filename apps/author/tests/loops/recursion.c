@@ -31,7 +31,7 @@ static uint32_t count(const struct node *n, uint32_t port)
     const struct node *call;
     count_calls_clear();
     count_calls_push(n);
-    WEIR_WHILE(1024, count_calls_pop(&call)) {
+    WEIR_WHILE(256, count_calls_pop(&call)) {
         if (call == NULL)
             continue;
         found += call->port == port;
