@@ -101,7 +101,7 @@ pub(crate) struct NativeLibrary {
     pub(crate) path: PathBuf,
     /// The compiler's version.
     pub(crate) version: String,
-    /// How to count lines; or the reason why the library does not.
+    /// The parts for counting lines; or the reason why the library does not count them.
     pub(crate) coverage: Result<RustCoverage, String>,
     /// The compiler's warnings.
     pub(crate) messages: String,

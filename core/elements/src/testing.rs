@@ -62,7 +62,7 @@ struct TestPacket {
     wire_length: u32,
 }
 
-/// What comes of a graph.
+/// The results of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Results {
     captures: BTreeMap<String, Vec<TestPacket>>,
@@ -82,7 +82,7 @@ pub enum GraphTestError {
     Form {
         /// The line.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The results are others.

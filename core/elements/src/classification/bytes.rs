@@ -1,8 +1,8 @@
 //! `Classifier`: chooses an output by bytes at offsets.
 
-use super::expression::{Expression, PacketParts, Part};
+use super::expression::{PacketParts, Part, PatternExpression};
 use super::ip::warn_of_dead;
-use super::rules::{Rule, RuleSet};
+use super::rules::{PatternRule, RuleSet};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -45,7 +45,7 @@ Handlers:
         let mut rules = Vec::new();
         for (index, (pattern, output)) in patterns.iter().zip(0..).enumerate() {
             match parse(pattern) {
-                Ok(condition) => rules.push(Rule { condition, output }),
+                Ok(condition) => rules.push(PatternRule { condition, output }),
                 Err(reason) => args.error(&format!("pattern {index}"), reason),
             }
         }
@@ -64,10 +64,10 @@ const OFFSET_MAX: usize = 32_767;
 /// # Errors
 ///
 /// Fails with the first thing that is wrong.
-pub fn parse(pattern: &str) -> Result<Expression, String> {
+pub fn parse(pattern: &str) -> Result<PatternExpression, String> {
     let mut rest = pattern.trim();
     if rest == "-" {
-        return Ok(Expression::Constant(true));
+        return Ok(PatternExpression::Constant(true));
     }
     let mut clauses = Vec::new();
     while !rest.is_empty() {
@@ -93,10 +93,10 @@ pub fn parse(pattern: &str) -> Result<Expression, String> {
             return Err(format!("the mask '{mask}' is not as long as the value '{value}'"));
         }
         let clause = clause(offset, value, has_mask.then_some(mask));
-        clauses.push(if negated.is_some() { Expression::Not(Box::new(clause)) } else { clause });
+        clauses.push(if negated.is_some() { PatternExpression::Not(Box::new(clause)) } else { clause });
         rest = after.trim_start();
     }
-    Ok(Expression::And(clauses))
+    Ok(PatternExpression::And(clauses))
 }
 
 fn digits(text: &str, is_digit: impl Fn(char) -> bool) -> (&str, &str) {
@@ -104,7 +104,7 @@ fn digits(text: &str, is_digit: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 /// Returns a clause as tests of words.
-fn clause(offset: usize, value: &str, mask: Option<&str>) -> Expression {
+fn clause(offset: usize, value: &str, mask: Option<&str>) -> PatternExpression {
     let mut words: Vec<(usize, u32, u32)> = Vec::new();
     let nibble = |text: &str, at: usize| {
         let digit = text.as_bytes().get(at).and_then(|byte| char::from(*byte).to_digit(16));
@@ -128,9 +128,9 @@ fn clause(offset: usize, value: &str, mask: Option<&str>) -> Expression {
         }
     }
     let test = |(at, mask, value): (usize, u32, u32)| {
-        Expression::equal(Part::Main, u16::try_from(at).unwrap_or(u16::MAX), mask, value)
+        PatternExpression::equal(Part::Main, u16::try_from(at).unwrap_or(u16::MAX), mask, value)
     };
-    Expression::And(words.into_iter().map(test).collect())
+    PatternExpression::And(words.into_iter().map(test).collect())
 }
 
 struct Classifier {

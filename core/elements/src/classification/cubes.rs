@@ -3,7 +3,7 @@
 //! Every test of a word falls into tests of its bytes, and those of different bytes are independent. So a decision over a
 //! cube needs one look at each byte, whatever the masks and ranges of the rules are.
 
-use super::expression::{Expression, Part, Relation, Test};
+use super::expression::{Part, PatternExpression, PatternRelation, PatternTest};
 
 /// The most cubes of a condition, also while it is converted.
 const CUBES_MAX: usize = 256;
@@ -112,25 +112,25 @@ impl Cube {
 }
 
 /// Returns the cubes of a condition; `None` if there are too many.
-pub fn cubes(expression: &Expression) -> Option<Vec<Cube>> {
+pub fn cubes(expression: &PatternExpression) -> Option<Vec<Cube>> {
     of(expression, false)
 }
 
-fn of(expression: &Expression, negated: bool) -> Option<Vec<Cube>> {
+fn of(expression: &PatternExpression, negated: bool) -> Option<Vec<Cube>> {
     match expression {
-        Expression::Constant(value) => {
+        PatternExpression::Constant(value) => {
             Some(if *value != negated { vec![Cube::default()] } else { Vec::new() })
         }
-        Expression::Test(test) if !negated => Some(of_test(test)),
-        Expression::Test(test) => {
-            let mut all = of_test(&Test { negated: !test.negated, ..*test });
+        PatternExpression::PatternTest(test) if !negated => Some(of_test(test)),
+        PatternExpression::PatternTest(test) => {
+            let mut all = of_test(&PatternTest { negated: !test.negated, ..*test });
             all.push(Cube(vec![(last_byte(test), ByteSet::MISSING)]));
             simplify(all)
         }
-        Expression::Not(inner) => of(inner, !negated),
-        Expression::And(list) if !negated => all_of(list, negated),
-        Expression::Or(list) if negated => all_of(list, negated),
-        Expression::And(list) | Expression::Or(list) => {
+        PatternExpression::Not(inner) => of(inner, !negated),
+        PatternExpression::And(list) if !negated => all_of(list, negated),
+        PatternExpression::Or(list) if negated => all_of(list, negated),
+        PatternExpression::And(list) | PatternExpression::Or(list) => {
             let mut all = Vec::new();
             for it in list {
                 all.extend(of(it, negated)?);
@@ -140,7 +140,7 @@ fn of(expression: &Expression, negated: bool) -> Option<Vec<Cube>> {
             }
             simplify(all)
         }
-        Expression::If(all) => {
+        PatternExpression::If(all) => {
             let [condition, then, otherwise] = &**all;
             let mut first = both(&of(condition, false)?, &of(then, negated)?)?;
             first.extend(both(&of(condition, true)?, &of(otherwise, negated)?)?);
@@ -149,7 +149,7 @@ fn of(expression: &Expression, negated: bool) -> Option<Vec<Cube>> {
     }
 }
 
-fn all_of(list: &[Expression], negated: bool) -> Option<Vec<Cube>> {
+fn all_of(list: &[PatternExpression], negated: bool) -> Option<Vec<Cube>> {
     let mut all = vec![Cube::default()];
     for it in list {
         all = both(&all, &of(it, negated)?)?;
@@ -161,12 +161,12 @@ fn both(left: &[Cube], right: &[Cube]) -> Option<Vec<Cube>> {
     simplify(left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect())
 }
 
-fn last_byte(test: &Test) -> BytePlace {
+fn last_byte(test: &PatternTest) -> BytePlace {
     (test.part, u16::try_from(test.needed_bytes() - 1).unwrap_or(u16::MAX))
 }
 
 /// Returns the cubes of a test: a comparison of bytes from the highest one on.
-fn of_test(test: &Test) -> Vec<Cube> {
+fn of_test(test: &PatternTest) -> Vec<Cube> {
     let (mask, value) = (test.mask.to_be_bytes(), test.value.to_be_bytes());
     let place = |byte: u16| (test.part, test.offset.saturating_add(byte));
     let mut all = Vec::new();
@@ -176,10 +176,10 @@ fn of_test(test: &Test) -> Vec<Cube> {
     for (index, (mask, value)) in mask.into_iter().zip(value).enumerate() {
         let byte = place(u16::try_from(index).unwrap_or_default());
         let decides = match (test.relation, test.negated) {
-            (Relation::Equal, false) => None,
-            (Relation::Equal, true) => Some(ByteSet::of(|byte| byte & mask != value)),
-            (Relation::Greater, false) => Some(ByteSet::of(|byte| byte & mask > value)),
-            (Relation::Greater, true) => Some(ByteSet::of(|byte| byte & mask < value)),
+            (PatternRelation::Equal, false) => None,
+            (PatternRelation::Equal, true) => Some(ByteSet::of(|byte| byte & mask != value)),
+            (PatternRelation::Greater, false) => Some(ByteSet::of(|byte| byte & mask > value)),
+            (PatternRelation::Greater, true) => Some(ByteSet::of(|byte| byte & mask < value)),
         };
         if let Some(set) = decides {
             let mut cube = equal.clone();
@@ -192,7 +192,10 @@ fn of_test(test: &Test) -> Vec<Cube> {
             return all;
         }
     }
-    if matches!((test.relation, test.negated), (Relation::Equal, false) | (Relation::Greater, true)) {
+    if matches!(
+        (test.relation, test.negated),
+        (PatternRelation::Equal, false) | (PatternRelation::Greater, true)
+    ) {
         all.push(equal);
     }
     all

@@ -36,7 +36,7 @@ impl<'p> PacketParts<'p> {
 
 /// The comparison of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Relation {
+pub enum PatternRelation {
     /// The masked word equals the value.
     Equal,
     /// The masked word is greater than the value.
@@ -46,13 +46,13 @@ pub enum Relation {
 /// A test of a word of four bytes, in network byte order. It is false if one of the bytes that it looks at is missing,
 /// also if it is negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Test {
+pub struct PatternTest {
     /// The part of the packet.
     pub part: Part,
     /// The offset of the word in it, a multiple of four.
     pub offset: u16,
     /// The comparison.
-    pub relation: Relation,
+    pub relation: PatternRelation,
     /// The bits that are compared, at least one.
     pub mask: u32,
     /// The value.
@@ -61,7 +61,7 @@ pub struct Test {
     pub negated: bool,
 }
 
-impl Test {
+impl PatternTest {
     /// Returns the number of bytes that the part needs.
     #[inline]
     pub fn needed_bytes(&self) -> usize {
@@ -81,8 +81,8 @@ impl Test {
             None => (0..4).fold(0, |word, byte| word << 8 | u32::from(*part.get(at + byte).unwrap_or(&0))),
         };
         let is_true = match self.relation {
-            Relation::Equal => word & self.mask == self.value,
-            Relation::Greater => word & self.mask > self.value,
+            PatternRelation::Equal => word & self.mask == self.value,
+            PatternRelation::Greater => word & self.mask > self.value,
         };
         Some(is_true != self.negated)
     }
@@ -90,29 +90,29 @@ impl Test {
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expression {
+pub enum PatternExpression {
     /// True or false.
     Constant(bool),
     /// A test.
-    Test(Test),
+    PatternTest(PatternTest),
     /// The opposite.
-    Not(Box<Expression>),
+    Not(Box<PatternExpression>),
     /// All are true.
-    And(Vec<Expression>),
+    And(Vec<PatternExpression>),
     /// At least one is true.
-    Or(Vec<Expression>),
+    Or(Vec<PatternExpression>),
     /// The second if the first is true, else the third.
-    If(Box<[Expression; 3]>),
+    If(Box<[PatternExpression; 3]>),
 }
 
-impl Expression {
+impl PatternExpression {
     /// Returns a test for equality; a constant if no bit is compared.
     pub fn equal(part: Part, offset: u16, mask: u32, value: u32) -> Self {
         if mask == 0 {
             return Self::Constant(true);
         }
-        let relation = Relation::Equal;
-        Self::Test(Test { part, offset, relation, mask, value: value & mask, negated: false })
+        let relation = PatternRelation::Equal;
+        Self::PatternTest(PatternTest { part, offset, relation, mask, value: value & mask, negated: false })
     }
 
     /// Returns the opposite, in which a test of missing bytes stays false. For conditions of `And`, `Or` and tests.
@@ -120,7 +120,7 @@ impl Expression {
         let all = |list: Vec<Self>| list.into_iter().map(Self::negated_tests).collect();
         match self {
             Self::Constant(value) => Self::Constant(!value),
-            Self::Test(test) => Self::Test(Test { negated: !test.negated, ..test }),
+            Self::PatternTest(test) => Self::PatternTest(PatternTest { negated: !test.negated, ..test }),
             Self::And(list) => Self::Or(all(list)),
             Self::Or(list) => Self::And(all(list)),
             other => Self::Not(Box::new(other)),
@@ -131,7 +131,7 @@ impl Expression {
     pub fn is_true(&self, parts: &PacketParts<'_>) -> bool {
         match self {
             Self::Constant(value) => *value,
-            Self::Test(test) => test.result(parts.get(test.part)).unwrap_or(false),
+            Self::PatternTest(test) => test.result(parts.get(test.part)).unwrap_or(false),
             Self::Not(inner) => !inner.is_true(parts),
             Self::And(list) => list.iter().all(|it| it.is_true(parts)),
             Self::Or(list) => list.iter().any(|it| it.is_true(parts)),

@@ -2,7 +2,7 @@
 
 use super::expression::PacketParts;
 use super::pattern;
-use super::rules::{NO_OUTPUT, Rule, RuleSet};
+use super::rules::{NO_OUTPUT, PatternRule, RuleSet};
 use super::words;
 use std::fmt::Write;
 use weir_graph::arguments::text::unquote;
@@ -82,13 +82,13 @@ Handlers:
 };
 
 /// Parses a pattern for an output.
-fn rule(pattern: &str, output: u16, context: &ArgumentContext<'_>) -> Result<Rule, Reason> {
+fn rule(pattern: &str, output: u16, context: &ArgumentContext<'_>) -> Result<PatternRule, Reason> {
     let pattern = unquote(pattern);
     let pattern = String::from_utf8_lossy(&pattern);
     if pattern.trim().is_empty() {
         return Err("the pattern is empty".to_owned());
     }
-    Ok(Rule { condition: pattern::parse(&pattern, context)?, output })
+    Ok(PatternRule { condition: pattern::parse(&pattern, context)?, output })
 }
 
 /// Parses a rule of an `IPFilter`.
@@ -96,7 +96,7 @@ fn rule(pattern: &str, output: u16, context: &ArgumentContext<'_>) -> Result<Rul
 /// # Errors
 ///
 /// Fails with the first thing that is wrong.
-pub fn filter_rule(text: &str, outputs: usize, context: &ArgumentContext<'_>) -> Result<Rule, Reason> {
+pub fn filter_rule(text: &str, outputs: usize, context: &ArgumentContext<'_>) -> Result<PatternRule, Reason> {
     let text = unquote(text);
     let text = String::from_utf8_lossy(&text);
     let text = text.trim();
@@ -116,7 +116,7 @@ pub fn filter_rule(text: &str, outputs: usize, context: &ArgumentContext<'_>) ->
     if output != NO_OUTPUT && usize::from(output) >= outputs {
         return Err(format!("output {output} is not connected"));
     }
-    Ok(Rule { condition: pattern::parse(pattern, context)?, output })
+    Ok(PatternRule { condition: pattern::parse(pattern, context)?, output })
 }
 
 fn build(cx: &mut BuildContext<'_>, is_filter: bool) -> Result<BuiltElement, ArgumentErrors> {
@@ -161,7 +161,7 @@ pub fn warn_of_dead(cx: &mut BuildContext<'_>, rules: &RuleSet) {
 
 struct IpRules {
     compiled: RuleSet,
-    rules: Vec<Rule>,
+    rules: Vec<PatternRule>,
     /// The texts of the patterns, in an `IPClassifier`.
     patterns: Vec<String>,
 }

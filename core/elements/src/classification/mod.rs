@@ -14,8 +14,8 @@ mod rules;
 mod table;
 mod words;
 
-pub use expression::{Expression, PacketParts, Part, Relation, Test};
-pub use rules::{NO_OUTPUT, Rule, RuleSet};
+pub use expression::{PacketParts, Part, PatternExpression, PatternRelation, PatternTest};
+pub use rules::{NO_OUTPUT, PatternRule, RuleSet};
 
 use weir_graph::arguments::{ArgumentContext, NoNames};
 use weir_graph::engine::ElementClass;

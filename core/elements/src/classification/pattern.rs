@@ -8,8 +8,8 @@
 //! | factor | `not factor`, `! factor`, `( expression )`, or a primitive |
 //! | primitive | `true`, `false`, or words that qualify a value, a mask, an operator, and the value |
 
-use super::expression::Expression;
-use super::primitive::{Data, Direction, Field, HeaderWord, Kind, Operator, Primitive};
+use super::expression::PatternExpression;
+use super::primitive::{AddressDirection, Data, Field, HeaderWord, Kind, Operator, Primitive};
 use super::words::{self, Named};
 use weir_graph::arguments::{ArgumentContext, ArgumentValue, EthernetAddress};
 
@@ -21,10 +21,10 @@ const DEPTH_MAX: usize = 200;
 /// # Errors
 ///
 /// Fails with the first thing that is wrong.
-pub fn parse(pattern: &str, context: &ArgumentContext<'_>) -> Result<Expression, String> {
+pub fn parse(pattern: &str, context: &ArgumentContext<'_>) -> Result<PatternExpression, String> {
     let words = words::split(pattern);
     if let [] | ["-" | "any" | "all"] = words[..] {
-        return Ok(Expression::Constant(true));
+        return Ok(PatternExpression::Constant(true));
     }
     let mut parser = Parser { words: &words, at: 0, earlier: Primitive::default(), context, depth: 0 };
     let expression = parser.expression()?;
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn expression(&mut self) -> Result<Expression, String> {
+    fn expression(&mut self) -> Result<PatternExpression, String> {
         let condition = self.alternatives()?;
         if !self.take(&["?"]) {
             return Ok(condition);
@@ -74,18 +74,18 @@ impl<'a> Parser<'a> {
             return Err("no ':' for '?'; spaces have to stand around it".to_owned());
         }
         let otherwise = self.deeper(Self::expression)?;
-        Ok(Expression::If(Box::new([condition, then, otherwise])))
+        Ok(PatternExpression::If(Box::new([condition, then, otherwise])))
     }
 
-    fn alternatives(&mut self) -> Result<Expression, String> {
+    fn alternatives(&mut self) -> Result<PatternExpression, String> {
         let mut all = vec![self.term()?];
         while self.take(&["or", "||"]) {
             all.push(self.term()?);
         }
-        Ok(if all.len() == 1 { all.remove(0) } else { Expression::Or(all) })
+        Ok(if all.len() == 1 { all.remove(0) } else { PatternExpression::Or(all) })
     }
 
-    fn term(&mut self) -> Result<Expression, String> {
+    fn term(&mut self) -> Result<PatternExpression, String> {
         let mut all = Vec::new();
         loop {
             if self.word(0).is_none_or(|word| [")", "||", "or", "?", ":"].contains(&word)) {
@@ -95,14 +95,14 @@ impl<'a> Parser<'a> {
             let has_and = self.take(&["and", "&&"]);
             let ends = self.word(0).is_none_or(|word| [")", "||", "or", "?", ":"].contains(&word));
             if ends && !has_and {
-                return Ok(if all.len() == 1 { all.remove(0) } else { Expression::And(all) });
+                return Ok(if all.len() == 1 { all.remove(0) } else { PatternExpression::And(all) });
             }
         }
     }
 
-    fn factor(&mut self) -> Result<Expression, String> {
+    fn factor(&mut self) -> Result<PatternExpression, String> {
         if self.take(&["not", "!"]) {
-            return Ok(Expression::Not(Box::new(self.deeper(Self::factor)?)));
+            return Ok(PatternExpression::Not(Box::new(self.deeper(Self::factor)?)));
         }
         if !self.take(&["("]) {
             return self.primitive();
@@ -114,12 +114,12 @@ impl<'a> Parser<'a> {
         Ok(inner)
     }
 
-    fn primitive(&mut self) -> Result<Expression, String> {
+    fn primitive(&mut self) -> Result<PatternExpression, String> {
         if self.take(&["true"]) {
-            return Ok(Expression::Constant(true));
+            return Ok(PatternExpression::Constant(true));
         }
         if self.take(&["false"]) {
-            return Ok(Expression::Constant(false));
+            return Ok(PatternExpression::Constant(false));
         }
         let first = self.at;
         let mut it = Primitive::default();
@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
         it.complete(&self.earlier)?;
         let condition = it.condition()?;
         self.earlier = it;
-        Ok(if negated { Expression::Not(Box::new(condition)) } else { condition })
+        Ok(if negated { PatternExpression::Not(Box::new(condition)) } else { condition })
     }
 
     /// Reads the words that qualify the value. Returns true if the primitive is negated.
@@ -176,12 +176,12 @@ impl<'a> Parser<'a> {
 
     fn direction(&mut self, it: &mut Primitive, word: &str) -> Result<(), String> {
         let direction = match (word, self.word(1), self.word(2)) {
-            ("src", Some("and" | "&&"), Some("dst" | "dest")) => Direction::Both,
-            ("src", Some("or" | "||"), Some("dst" | "dest")) => Direction::Either,
-            ("src", ..) => Direction::Source,
-            _ => Direction::Destination,
+            ("src", Some("and" | "&&"), Some("dst" | "dest")) => AddressDirection::Both,
+            ("src", Some("or" | "||"), Some("dst" | "dest")) => AddressDirection::Either,
+            ("src", ..) => AddressDirection::Source,
+            _ => AddressDirection::Destination,
         };
-        if matches!(direction, Direction::Both | Direction::Either) {
+        if matches!(direction, AddressDirection::Both | AddressDirection::Either) {
             self.at += 2;
         }
         match it.direction.replace(direction) {

@@ -1,6 +1,6 @@
 //! Primitives of IP patterns, such as `src tcp port >= 1024`: their check, and the condition that each of them is.
 
-use super::expression::{Expression, Part, Relation, Test};
+use super::expression::{Part, PatternExpression, PatternRelation, PatternTest};
 use super::words::{DCCP, TCP, TCP_OR_UDP, UDP};
 
 /// A field of a header, at a bit.
@@ -42,7 +42,7 @@ pub enum Data {
 
 /// The direction of an address or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum AddressDirection {
     Source,
     Destination,
     Both,
@@ -72,7 +72,7 @@ pub enum HeaderWord {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Primitive {
     pub kind: Option<Kind>,
-    pub direction: Option<Direction>,
+    pub direction: Option<AddressDirection>,
     pub protocol: Option<u16>,
     pub header: Option<HeaderWord>,
     pub mask: Option<Data>,
@@ -118,7 +118,7 @@ impl Primitive {
     /// # Errors
     ///
     /// Fails with the reason if words do not fit each other.
-    pub fn condition(&mut self) -> Result<Expression, String> {
+    pub fn condition(&mut self) -> Result<PatternExpression, String> {
         let mut kind = self.kind.ok_or("a part of the condition is missing")?;
         let is_ether = match self.header {
             Some(header) => header == HeaderWord::Ether,
@@ -141,17 +141,17 @@ impl Primitive {
             Kind::Port => self.ports(),
             Kind::TcpOption => self.tcp_option(),
             Kind::Ect if self.data.is_none() => {
-                self.flag(Expression::equal(Part::Main, 0, 0x0003_0000, 0).negated_tests())
+                self.flag(PatternExpression::equal(Part::Main, 0, 0x0003_0000, 0).negated_tests())
             }
             Kind::Ect => self.field(Field { protocol: None, first_bit: 14, bits: 2 }),
-            Kind::Ce => self.flag(Expression::equal(Part::Main, 0, 0x0003_0000, 0x0003_0000)),
-            Kind::Fragment => self.flag(Expression::equal(Part::Main, 4, 0x3fff, 0).negated_tests()),
-            Kind::Unfragmented => self.flag(Expression::equal(Part::Main, 4, 0x3fff, 0)),
+            Kind::Ce => self.flag(PatternExpression::equal(Part::Main, 0, 0x0003_0000, 0x0003_0000)),
+            Kind::Fragment => self.flag(PatternExpression::equal(Part::Main, 4, 0x3fff, 0).negated_tests()),
+            Kind::Unfragmented => self.flag(PatternExpression::equal(Part::Main, 4, 0x3fff, 0)),
             Kind::Field(field) => self.field(field),
         }
     }
 
-    fn flag(&self, condition: Expression) -> Result<Expression, String> {
+    fn flag(&self, condition: PatternExpression) -> Result<PatternExpression, String> {
         if self.data.is_some() || self.mask.is_some() || self.operator != Operator::Equal {
             return Err("this condition has no value, mask or operator".to_owned());
         }
@@ -182,12 +182,12 @@ impl Primitive {
     }
 
     /// Returns a condition at the source, the destination, or both.
-    fn directed(&self, at: impl Fn(bool) -> Expression) -> Expression {
-        let condition = match self.direction.unwrap_or(Direction::Either) {
-            Direction::Source => at(true),
-            Direction::Destination => at(false),
-            Direction::Both => Expression::And(vec![at(true), at(false)]),
-            Direction::Either => Expression::Or(vec![at(true), at(false)]),
+    fn directed(&self, at: impl Fn(bool) -> PatternExpression) -> PatternExpression {
+        let condition = match self.direction.unwrap_or(AddressDirection::Either) {
+            AddressDirection::Source => at(true),
+            AddressDirection::Destination => at(false),
+            AddressDirection::Both => PatternExpression::And(vec![at(true), at(false)]),
+            AddressDirection::Either => PatternExpression::Or(vec![at(true), at(false)]),
         };
         match self.operator {
             Operator::NotEqual | Operator::AtMost | Operator::Less => condition.negated_tests(),
@@ -195,7 +195,7 @@ impl Primitive {
         }
     }
 
-    fn addresses(&self) -> Result<Expression, String> {
+    fn addresses(&self) -> Result<PatternExpression, String> {
         self.has_equality()?;
         let (address, mask) = match self.data {
             Some((None, Data::Host(address))) if self.kind == Some(Kind::Host) => (address, u32::MAX),
@@ -208,11 +208,11 @@ impl Primitive {
             Some(_) => return Err("the mask has to be a number or an IP address".to_owned()),
         };
         Ok(self.directed(|is_source| {
-            Expression::equal(Part::Main, if is_source { 12 } else { 16 }, mask, address)
+            PatternExpression::equal(Part::Main, if is_source { 12 } else { 16 }, mask, address)
         }))
     }
 
-    fn ethernet(&self) -> Result<Expression, String> {
+    fn ethernet(&self) -> Result<PatternExpression, String> {
         self.has_equality()?;
         let Some((_, Data::Ethernet(address))) = self.data else {
             return Err("an Ethernet address is missing".to_owned());
@@ -233,13 +233,15 @@ impl Primitive {
         Ok(self.directed(|is_source| {
             let pairs = words(mask, is_source).into_iter().zip(words(address, is_source));
             let tests = [0, 4, 8].into_iter().zip(pairs).filter(|(_, (mask, _))| *mask != 0);
-            Expression::And(
-                tests.map(|(at, (mask, value))| Expression::equal(Part::Link, at, mask, value)).collect(),
+            PatternExpression::And(
+                tests
+                    .map(|(at, (mask, value))| PatternExpression::equal(Part::Link, at, mask, value))
+                    .collect(),
             )
         }))
     }
 
-    fn ip_protocol(&mut self) -> Result<Expression, String> {
+    fn ip_protocol(&mut self) -> Result<PatternExpression, String> {
         let given = match self.data {
             Some((of, Data::Number(number))) if of.is_none_or(|of| of == Kind::Protocol) => Some(number),
             None => None,
@@ -268,14 +270,14 @@ impl Primitive {
         Ok(self.apply_negation(condition))
     }
 
-    fn apply_negation(&self, condition: Expression) -> Expression {
+    fn apply_negation(&self, condition: PatternExpression) -> PatternExpression {
         match self.operator {
             Operator::NotEqual | Operator::AtMost | Operator::Less => condition.negated_tests(),
             _ => condition,
         }
     }
 
-    fn ports(&mut self) -> Result<Expression, String> {
+    fn ports(&mut self) -> Result<PatternExpression, String> {
         let protocol = self.protocol.unwrap_or(TCP_OR_UDP);
         if ![TCP, UDP, TCP_OR_UDP, DCCP].contains(&protocol) {
             return Err(format!("the protocol {protocol} has no ports"));
@@ -289,7 +291,7 @@ impl Primitive {
         Ok(of_protocol(protocol, condition))
     }
 
-    fn tcp_option(&mut self) -> Result<Expression, String> {
+    fn tcp_option(&mut self) -> Result<PatternExpression, String> {
         if self.protocol.is_some_and(|protocol| protocol != TCP) {
             return Err("only TCP has options of TCP".to_owned());
         }
@@ -301,10 +303,10 @@ impl Primitive {
         if flags > 255 {
             return Err("out of range, bound 255".to_owned());
         }
-        Ok(of_protocol(TCP, Expression::equal(Part::Transport, 12, flags << 16, flags << 16)))
+        Ok(of_protocol(TCP, PatternExpression::equal(Part::Transport, 12, flags << 16, flags << 16)))
     }
 
-    fn field(&self, field: Field) -> Result<Expression, String> {
+    fn field(&self, field: Field) -> Result<PatternExpression, String> {
         let value = match self.data {
             Some((None, Data::Number(number))) => number,
             _ => self.number()?,
@@ -318,24 +320,28 @@ impl Primitive {
         let condition = self.apply_negation(condition);
         Ok(match (field.protocol, self.protocol) {
             (Some(_), Some(protocol)) => of_protocol(protocol, condition),
-            (None, Some(protocol)) => Expression::And(vec![protocol_is(protocol), condition]),
+            (None, Some(protocol)) => PatternExpression::And(vec![protocol_is(protocol), condition]),
             _ => condition,
         })
     }
 }
 
-fn protocol_is(protocol: u16) -> Expression {
-    let is = |number: u16| Expression::equal(Part::Main, 8, 0x00ff_0000, u32::from(number) << 16);
+fn protocol_is(protocol: u16) -> PatternExpression {
+    let is = |number: u16| PatternExpression::equal(Part::Main, 8, 0x00ff_0000, u32::from(number) << 16);
     match protocol {
-        TCP_OR_UDP => Expression::Or(vec![is(TCP), is(UDP)]),
+        TCP_OR_UDP => PatternExpression::Or(vec![is(TCP), is(UDP)]),
         0..=255 => is(protocol),
-        _ => Expression::Constant(true),
+        _ => PatternExpression::Constant(true),
     }
 }
 
 /// Adds that the packet is of a protocol, and its first fragment.
-fn of_protocol(protocol: u16, condition: Expression) -> Expression {
-    Expression::And(vec![protocol_is(protocol), Expression::equal(Part::Main, 4, 0x1fff, 0), condition])
+fn of_protocol(protocol: u16, condition: PatternExpression) -> PatternExpression {
+    PatternExpression::And(vec![
+        protocol_is(protocol),
+        PatternExpression::equal(Part::Main, 4, 0x1fff, 0),
+        condition,
+    ])
 }
 
 /// Returns the comparison of a field. It is the opposite, without its negation, for `!=`, `<=` and `<`.
@@ -347,26 +353,33 @@ fn compared(
     mask: u32,
     all: u32,
     operator: Operator,
-) -> Result<Expression, String> {
-    let zero = Expression::equal(part, offset, mask << shift, 0);
+) -> Result<PatternExpression, String> {
+    let zero = PatternExpression::equal(part, offset, mask << shift, 0);
     let value = match operator {
         Operator::Equal | Operator::NotEqual if value > all => {
             return Err(format!("out of range, bound {all}"));
         }
         Operator::Equal | Operator::NotEqual => {
-            return Ok(Expression::equal(part, offset, mask << shift, value << shift));
+            return Ok(PatternExpression::equal(part, offset, mask << shift, value << shift));
         }
         Operator::Greater | Operator::AtMost => value,
         // At least 0 is always true, and less than 0 never, if the field is there.
         Operator::Less | Operator::AtLeast => match value.checked_sub(1) {
             Some(below) => below,
-            None => return Ok(Expression::Or(vec![zero.clone(), zero.negated_tests()])),
+            None => return Ok(PatternExpression::Or(vec![zero.clone(), zero.negated_tests()])),
         },
     };
     if value >= mask {
-        return Ok(Expression::And(vec![zero.clone(), zero.negated_tests()]));
+        return Ok(PatternExpression::And(vec![zero.clone(), zero.negated_tests()]));
     }
     // The mask has no bits below the field, so the bits of the value there do not count.
     let (mask, value) = (mask << shift, value << shift);
-    Ok(Expression::Test(Test { part, offset, relation: Relation::Greater, mask, value, negated: false }))
+    Ok(PatternExpression::PatternTest(PatternTest {
+        part,
+        offset,
+        relation: PatternRelation::Greater,
+        mask,
+        value,
+        negated: false,
+    }))
 }

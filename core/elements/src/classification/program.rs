@@ -1,7 +1,7 @@
 //! Rules as a graph of tests, in which a test that earlier ones decide is left out.
 
-use super::expression::{Expression, PacketParts, Part, Relation, Test};
-use super::rules::Rule;
+use super::expression::{PacketParts, Part, PatternExpression, PatternRelation, PatternTest};
+use super::rules::PatternRule;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write};
 
@@ -11,12 +11,12 @@ const FACTS_MAX: usize = 48;
 /// The most tests that are skipped at a time.
 const SKIPS_MAX: usize = 256;
 
-/// What follows a test.
+/// The continuation after a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next {
     Node(u32),
     /// The rule of this number matches.
-    Rule(u32),
+    PatternRule(u32),
     /// No rule matches.
     End,
 }
@@ -24,8 +24,8 @@ enum Next {
 /// A test, which is not negated, and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
-    test: Test,
-    /// What follows a false test, a true one, and one of missing bytes.
+    test: PatternTest,
+    /// The continuations after a false test, a true one, and one of missing bytes.
     next: [Next; 3],
 }
 
@@ -34,7 +34,7 @@ const YES: usize = 1;
 const MISSING: usize = 2;
 
 /// A test whose result is known.
-type Fact = (Test, usize);
+type Fact = (PatternTest, usize);
 
 /// The graph. Each node comes before those that follow it.
 #[derive(Debug)]
@@ -47,11 +47,11 @@ pub struct Program {
 
 impl Program {
     /// Compiles rules.
-    pub fn new(rules: &[Rule], otherwise: u16) -> Self {
+    pub fn new(rules: &[PatternRule], otherwise: u16) -> Self {
         let mut builder = Builder::default();
         let mut entry = Next::End;
         for (index, rule) in rules.iter().enumerate().rev() {
-            let matches = Next::Rule(u32::try_from(index).unwrap_or(u32::MAX));
+            let matches = Next::PatternRule(u32::try_from(index).unwrap_or(u32::MAX));
             entry = builder.compile(&rule.condition, matches, entry);
         }
         // Nodes were made from the end.
@@ -80,7 +80,7 @@ impl Program {
                     let Node { test, next: after } = &self.nodes[at as usize];
                     next = after[test.result(parts.get(test.part)).map_or(MISSING, usize::from)];
                 }
-                Next::Rule(rule) => return self.outputs[rule as usize],
+                Next::PatternRule(rule) => return self.outputs[rule as usize],
                 Next::End => return self.otherwise,
             }
         }
@@ -88,7 +88,7 @@ impl Program {
 
     /// Returns true if the graph leads to a rule.
     pub fn can_match(&self, rule: usize) -> bool {
-        let is_rule = |next: &Next| matches!(next, Next::Rule(it) if *it as usize == rule);
+        let is_rule = |next: &Next| matches!(next, Next::PatternRule(it) if *it as usize == rule);
         is_rule(&self.entry) || self.nodes.iter().any(|node| node.next.iter().any(is_rule))
     }
 
@@ -182,8 +182,8 @@ fn decided(node: &Node, known: &[Fact]) -> Option<usize> {
             return (fact.needed_bytes() <= test.needed_bytes()).then_some(MISSING);
         }
         let is_comparable = fact.offset == test.offset
-            && fact.relation == Relation::Equal
-            && test.relation == Relation::Equal;
+            && fact.relation == PatternRelation::Equal
+            && test.relation == PatternRelation::Equal;
         if !is_comparable {
             return None;
         }
@@ -207,28 +207,30 @@ struct Builder {
 }
 
 impl Builder {
-    fn compile(&mut self, condition: &Expression, yes: Next, no: Next) -> Next {
+    fn compile(&mut self, condition: &PatternExpression, yes: Next, no: Next) -> Next {
         match condition {
-            Expression::Constant(value) => {
+            PatternExpression::Constant(value) => {
                 if *value {
                     yes
                 } else {
                     no
                 }
             }
-            Expression::Not(inner) => self.compile(inner, no, yes),
-            Expression::And(list) => list.iter().rev().fold(yes, |next, it| self.compile(it, next, no)),
-            Expression::Or(list) => list.iter().rev().fold(no, |next, it| self.compile(it, yes, next)),
-            Expression::If(all) => {
+            PatternExpression::Not(inner) => self.compile(inner, no, yes),
+            PatternExpression::And(list) => {
+                list.iter().rev().fold(yes, |next, it| self.compile(it, next, no))
+            }
+            PatternExpression::Or(list) => list.iter().rev().fold(no, |next, it| self.compile(it, yes, next)),
+            PatternExpression::If(all) => {
                 let [condition, then, otherwise] = &**all;
                 let otherwise = self.compile(otherwise, yes, no);
                 let then = self.compile(then, yes, no);
                 self.compile(condition, then, otherwise)
             }
-            Expression::Test(test) => {
+            PatternExpression::PatternTest(test) => {
                 // The opposite of a test is false, too, if bytes are missing.
                 let next = if test.negated { [yes, no, no] } else { [no, yes, no] };
-                let node = Node { test: Test { negated: false, ..*test }, next };
+                let node = Node { test: PatternTest { negated: false, ..*test }, next };
                 let nodes = &mut self.nodes;
                 Next::Node(*self.known.entry(node).or_insert_with(|| {
                     nodes.push(node);
@@ -243,7 +245,7 @@ impl Program {
     fn write(&self, f: &mut String, main_offset: u32) -> fmt::Result {
         let shown = |next: Next| match next {
             Next::Node(at) => format!("step {at}"),
-            Next::Rule(rule) => match self.outputs[rule as usize] {
+            Next::PatternRule(rule) => match self.outputs[rule as usize] {
                 super::rules::NO_OUTPUT => "[X]".to_owned(),
                 output => format!("[{output}]"),
             },
@@ -258,7 +260,7 @@ impl Program {
                 Part::Main => main_offset,
                 Part::Transport => 512,
             };
-            let relation = if test.relation == Relation::Greater { ">" } else { "" };
+            let relation = if test.relation == PatternRelation::Greater { ">" } else { "" };
             write!(
                 f,
                 "{at:2} {:3}/{relation}{:08x}%{:08x}  yes->{}  no->{}",

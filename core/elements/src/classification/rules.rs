@@ -1,14 +1,14 @@
 //! Rules, and the structure that finds the first one that matches a packet.
 
-use super::expression::{Expression, PacketParts, Part};
+use super::expression::{PacketParts, Part, PatternExpression};
 use super::program::Program;
-use super::table::Table;
+use super::table::CubeTable;
 
 /// A rule: packets for which the condition is true go to the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PatternRule {
     /// The condition.
-    pub condition: Expression,
+    pub condition: PatternExpression,
     /// The output, or [`NO_OUTPUT`].
     pub output: u16,
 }
@@ -19,8 +19,8 @@ pub const NO_OUTPUT: u16 = u16::MAX;
 /// All rules of an element as one structure: a table of bytes, or, if that would be too large, a graph of tests.
 #[derive(Debug)]
 pub struct RuleSet {
-    rules: Vec<Rule>,
-    table: Option<Table>,
+    rules: Vec<PatternRule>,
+    table: Option<CubeTable>,
     program: Program,
     /// The numbers of rules that no packet can match.
     dead: Vec<usize>,
@@ -30,10 +30,10 @@ pub struct RuleSet {
 
 impl RuleSet {
     /// Compiles rules. Packets that match none are discarded.
-    pub fn new(rules: Vec<Rule>) -> Self {
+    pub fn new(rules: Vec<PatternRule>) -> Self {
         let program = Program::new(&rules, NO_OUTPUT);
         let mut can_match = vec![false; rules.len()];
-        let table = Table::new(&rules, NO_OUTPUT, &mut can_match);
+        let table = CubeTable::new(&rules, NO_OUTPUT, &mut can_match);
         let is_dead = |rule: &usize| (table.is_some() && !can_match[*rule]) || !program.can_match(*rule);
         let dead = (0..rules.len()).filter(is_dead).collect();
         let (uses_transport, uses_link) = (program.uses(Part::Transport), program.uses(Part::Link));

@@ -9,7 +9,7 @@
 
 use super::cubes::{BytePlace, ByteSet, Cube, cubes};
 use super::expression::{PacketParts, Part};
-use super::rules::Rule;
+use super::rules::PatternRule;
 
 /// The most cubes of a table.
 pub const TABLE_CUBES_MAX: usize = 1024;
@@ -19,7 +19,7 @@ const TABLE_WORDS_MAX: usize = 512 * 1024;
 
 /// The table, with as many words for each set of cubes as it needs.
 #[derive(Debug)]
-pub enum Table {
+pub enum CubeTable {
     One(Sets<1>),
     Two(Sets<2>),
     Four(Sets<4>),
@@ -56,11 +56,11 @@ struct TableByte<const W: usize> {
     values: [[u64; W]; 256],
 }
 
-impl Table {
+impl CubeTable {
     /// Returns the table of rules; `None` if it would be too large. Marks the rules that can match.
-    pub fn new(rules: &[Rule], otherwise: u16, can_match: &mut [bool]) -> Option<Self> {
+    pub fn new(rules: &[PatternRule], otherwise: u16, can_match: &mut [bool]) -> Option<Self> {
         let mut all: Vec<(Cube, u16)> = Vec::new();
-        for (index, Rule { condition, output }) in rules.iter().enumerate() {
+        for (index, PatternRule { condition, output }) in rules.iter().enumerate() {
             for cube in cubes(condition)? {
                 // A cube within an earlier one never decides.
                 if !all.iter().any(|(earlier, _)| cube.is_within(earlier)) {

@@ -39,7 +39,7 @@ fn names_of_other_elements_are_addresses_and_ports() {
         let (named, plain) = (rule(named), rule(plain));
         assert!(named.is_ok(), "{named:?}");
         let bytes = [&[0x45; 9][..], &[6, 0x45, 0x45, 10, 0, 0, 1, 11, 9, 9, 9, 9, 9, 0x1f, 0x90]].concat();
-        let is_true = |it: &Expression| it.is_true(&PacketParts { main: &bytes, ..parts(&bytes) });
+        let is_true = |it: &PatternExpression| it.is_true(&PacketParts { main: &bytes, ..parts(&bytes) });
         assert_eq!(named.as_ref().map(is_true), plain.as_ref().map(is_true));
     }
     assert!(rule("allow udp port alternative").is_err());
@@ -207,29 +207,29 @@ fn clauses() -> impl Strategy<Value = String> {
 }
 
 /// Random conditions on a few bytes, also of forms that no pattern has.
-fn conditions() -> impl Strategy<Value = Expression> {
+fn conditions() -> impl Strategy<Value = PatternExpression> {
     let part = prop::sample::select(&[Part::Main, Part::Transport, Part::Link][..]);
     let mask = prop_oneof![Just(0xff00_0000_u32), Just(0xffff), Just(0x00ff_0000), any::<u32>()];
-    let relation = prop::sample::select(&[Relation::Equal, Relation::Greater][..]);
+    let relation = prop::sample::select(&[PatternRelation::Equal, PatternRelation::Greater][..]);
     let test = (part, prop::sample::select(&[0_u16, 4][..]), relation, mask, any::<u32>(), any::<bool>());
     let test = test.prop_map(|(part, offset, relation, mask, value, negated)| {
         let mask = mask.max(1);
         let value =
-            if relation == Relation::Equal { value & 0x0101_0101 & mask } else { value & 0x0303_0303 };
-        Expression::Test(Test { part, offset, relation, mask, value, negated })
+            if relation == PatternRelation::Equal { value & 0x0101_0101 & mask } else { value & 0x0303_0303 };
+        PatternExpression::PatternTest(PatternTest { part, offset, relation, mask, value, negated })
     });
-    prop_oneof![9 => test, 1 => any::<bool>().prop_map(Expression::Constant)].prop_recursive(
+    prop_oneof![9 => test, 1 => any::<bool>().prop_map(PatternExpression::Constant)].prop_recursive(
         5,
         24,
         4,
         |inner| {
             let list = || prop::collection::vec(inner.clone(), 0..4);
             prop_oneof![
-                list().prop_map(Expression::And),
-                list().prop_map(Expression::Or),
-                inner.clone().prop_map(|it| Expression::Not(Box::new(it))),
-                inner.clone().prop_map(Expression::negated_tests),
-                prop::array::uniform3(inner.clone()).prop_map(|all| Expression::If(Box::new(all))),
+                list().prop_map(PatternExpression::And),
+                list().prop_map(PatternExpression::Or),
+                inner.clone().prop_map(|it| PatternExpression::Not(Box::new(it))),
+                inner.clone().prop_map(PatternExpression::negated_tests),
+                prop::array::uniform3(inner.clone()).prop_map(|all| PatternExpression::If(Box::new(all))),
             ]
         },
     )
@@ -258,7 +258,7 @@ proptest! {
         packets in prop::collection::vec(
             prop::array::uniform3(prop::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..9)), 60),
     ) {
-        let rules = conditions.into_iter().zip(0..).map(|(condition, output)| Rule { condition, output });
+        let rules = conditions.into_iter().zip(0..).map(|(condition, output)| PatternRule { condition, output });
         let set = RuleSet::new(rules.collect());
         for [main, transport, link] in &packets {
             let parts = PacketParts { main, transport, link };

@@ -133,7 +133,7 @@ struct ArpQuerier {
     drops: u64,
 }
 
-/// What is done with an IP packet.
+/// The fate of an IP packet.
 enum Forwarding {
     Send(EthernetAddress),
     Wait,

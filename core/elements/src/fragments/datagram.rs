@@ -33,7 +33,7 @@ impl<'a> FragmentPart<'a> {
     }
 }
 
-/// What a packet has beside its bytes.
+/// The properties of a packet beside its bytes.
 #[derive(Clone, Copy, Debug)]
 struct PacketFacts {
     annotations: [u8; ANNOTATION_BYTES],

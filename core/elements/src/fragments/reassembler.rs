@@ -66,7 +66,7 @@ Handlers:
 /// The time without a further fragment after which a datagram is discarded.
 const TIMEOUT: Nanos = Nanos(Nanos::SECOND.0 * 30);
 
-/// What the fragments of a datagram have in common.
+/// The fields that the fragments of a datagram have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DatagramKey {
     identification: u16,

@@ -101,7 +101,7 @@ struct IcmpError {
     mtu: u16,
     path_mtu: u16,
     fixes: bool,
-    /// That of the next error.
+    /// The identification of the next error.
     identification: u16,
     drops: u64,
 }

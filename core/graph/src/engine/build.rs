@@ -5,9 +5,9 @@ use super::ports::ElementPorts;
 use super::router::ElementGraph;
 use crate::arguments::{ArgumentContext, ArgumentValue, ElementArguments};
 
-/// What an element can use while it is made.
+/// The arguments and services that an element can use while it is made.
 pub struct BuildContext<'a> {
-    /// What all elements share.
+    /// The services that all elements share.
     pub services: &'a mut Services,
     pub(super) configuration: &'a str,
     pub(super) context: &'a ArgumentContext<'a>,

@@ -111,7 +111,7 @@ impl Effects {
 /// The dependence of an element on the order in which packets reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderDependence {
-    /// What the element does with a packet, and its state after a set of packets, depend on no order: it is a function of
+    /// The effect on a packet, and the element's state after a set of packets, depend on no order: it is a function of
     /// the packet, beside sums.
     Free,
     /// The element has to see packets in the order in which they would come one by one.

@@ -1,4 +1,4 @@
-//! What an element can use while it runs.
+//! The services that an element can use while it runs.
 
 use super::batch::Batch;
 use super::clock::GraphClock;
@@ -24,7 +24,7 @@ pub(super) struct Emitted {
     pub order: Order,
 }
 
-/// What all elements share: packets, time, the system.
+/// The services that all elements share: packets, time, the system.
 pub struct Services {
     /// Discards packets, and makes new ones.
     pub pool: PacketPool,
@@ -122,9 +122,9 @@ impl Services {
     }
 }
 
-/// What an element can use, with its place in the graph.
+/// The services that an element can use, and its place in the graph.
 pub struct ElementContext<'a> {
-    /// What all elements share.
+    /// The services that all elements share.
     pub services: &'a mut Services,
     /// All elements. Those that run at present are not in their place.
     pub(super) elements: &'a mut [Option<BuiltElement>],

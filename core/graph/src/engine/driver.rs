@@ -21,7 +21,7 @@ const STOPS_MAX: usize = 1000;
 pub(super) struct Driver {
     /// The batches that wait for each element.
     waiting: Vec<Waiting>,
-    /// Where each packet of a batch goes.
+    /// The destination of each packet of a batch.
     destinations: Vec<Destination>,
     /// Batches that are divided by output.
     divided: Vec<Batch>,

@@ -1,4 +1,4 @@
-//! What a graph needs from a system, as traits: so elements are pure, and tests need no system.
+//! The parts of a system that a graph needs, as traits: so elements are pure, and tests need no system.
 
 use super::packet::SourceBytes;
 use std::ops::Range;

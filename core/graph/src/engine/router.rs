@@ -48,7 +48,7 @@ pub trait ElementClasses {
     fn names(&self) -> Vec<&'static str>;
 }
 
-/// What is known about a graph before its first packet.
+/// The facts about a graph that are known before its first packet.
 pub struct ElementGraph {
     /// The elements, as declared.
     pub declared: Vec<ElementDeclaration>,
@@ -166,7 +166,7 @@ impl Router {
         Ok(router)
     }
 
-    /// Returns what is known about the graph before its first packet.
+    /// Returns the facts about the graph that are known before its first packet.
     pub fn graph(&self) -> &ElementGraph {
         &self.graph
     }

@@ -135,7 +135,9 @@ fn an_xdp_source_has_one_sink_through_the_same_queue() {
     let mut live = open("b", SocketKind::Xdp);
     let mut sink = live.sink().unwrap();
     assert_eq!(sink.kind(), SocketKind::Xdp);
-    assert!(live.sink().unwrap_err().to_string().contains("another socket or program is using this resource"));
+    assert!(
+        live.sink().unwrap_err().to_string().contains("another socket or program is using this resource")
+    );
     let mut other = open("a", SocketKind::Packet);
     assert_eq!(sink.send(&[&udp(5), &vec![0; 5000], &udp(6)]).sent, 2);
     let there: Vec<Vec<u8>> = all(&mut other, 2).into_iter().map(|packet| packet.bytes).collect();

@@ -143,7 +143,7 @@ fn tree_within<'a>(
 impl TreeBuilder<'_> {
     /// Adds the delegations of a chain that the requester may see. `session` is a session of the chain's holder, and `used` its
     /// usage, which counts for each of these delegations. Returns false if the tree has no room for all of the delegations.
-    /// Those before the first one without room are in the tree nevertheless, and the usage counts for them.
+    /// Delegations before the first one without room are in the tree nevertheless, and the usage counts for them.
     fn find(
         &mut self,
         tree: &mut RootTree,

@@ -113,7 +113,7 @@ fn classifiers_decide_as_clicks_do() {
             let rules = patterns
                 .iter()
                 .zip(0..)
-                .map(|(pattern, output)| Rule { condition: bytes::parse(pattern).unwrap(), output });
+                .map(|(pattern, output)| PatternRule { condition: bytes::parse(pattern).unwrap(), output });
             let set = RuleSet::new(rules.collect());
             let element = format!("Classifier({})", patterns.join(", "));
             let expected = by_click(&click, &format!("Strip(20) -> {element}"), patterns.len(), &packets)

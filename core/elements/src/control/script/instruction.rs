@@ -5,7 +5,7 @@ use weir_graph::engine::Reason;
 
 /// An instruction. Texts are expanded when it is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Instruction {
+pub enum ScriptInstruction {
     /// The start of a script that does not begin with a wait.
     Begin,
     /// Sets a variable when the script is initialised.
@@ -36,7 +36,7 @@ pub enum Instruction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JumpTarget {
     /// An instruction.
-    Instruction(usize),
+    ScriptInstruction(usize),
     /// The end of the script.
     End(ScriptEnd),
 }
@@ -60,7 +60,7 @@ pub enum ScriptEnd {
 /// The instructions of a script, and the variables that it exports as handlers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptProgram {
-    pub instructions: Vec<Instruction>,
+    pub instructions: Vec<ScriptInstruction>,
     pub exports: Vec<String>,
 }
 
@@ -86,19 +86,19 @@ impl ScriptProgram {
             }
         }
         if is_driver && program.instructions.is_empty() {
-            program.add(Instruction::WaitSteps { steps: 1, done: 0 });
+            program.add(ScriptInstruction::WaitSteps { steps: 1, done: 0 });
         }
         let end = if is_driver { ScriptEnd::Stop } else { ScriptEnd::End };
-        program.add(Instruction::End(end, String::new()));
+        program.add(ScriptInstruction::End(end, String::new()));
         let mut names = targets.into_iter();
         for index in 0..program.instructions.len() {
-            if !matches!(program.instructions[index], Instruction::Goto { .. }) {
+            if !matches!(program.instructions[index], ScriptInstruction::Goto { .. }) {
                 continue;
             }
             let Some(name) = names.next() else { break };
             match program.target(&name) {
                 Some(found) => {
-                    if let Instruction::Goto { target, .. } = &mut program.instructions[index] {
+                    if let ScriptInstruction::Goto { target, .. } = &mut program.instructions[index] {
                         *target = found;
                     }
                 }
@@ -108,10 +108,11 @@ impl ScriptProgram {
         if errors.is_empty() { Ok(program) } else { Err(errors) }
     }
 
-    fn add(&mut self, instruction: Instruction) {
-        let is_wait = matches!(instruction, Instruction::WaitSteps { .. } | Instruction::WaitTime(_));
+    fn add(&mut self, instruction: ScriptInstruction) {
+        let is_wait =
+            matches!(instruction, ScriptInstruction::WaitSteps { .. } | ScriptInstruction::WaitTime(_));
         if self.instructions.is_empty() && !is_wait {
-            self.instructions.push(Instruction::Begin);
+            self.instructions.push(ScriptInstruction::Begin);
         }
         self.instructions.push(instruction);
     }
@@ -121,7 +122,7 @@ impl ScriptProgram {
         name: &str,
         rest: &str,
         targets: &mut Vec<String>,
-    ) -> Result<Instruction, Reason> {
+    ) -> Result<ScriptInstruction, Reason> {
         let none = |instruction| match rest {
             "" => Ok(instruction),
             _ => Err("takes no argument".to_owned()),
@@ -134,69 +135,69 @@ impl ScriptProgram {
             ("", _) => Err("the name of a variable is missing".to_owned()),
             (variable, text) => Ok((variable.to_owned(), text.to_owned())),
         };
-        let jump = |target, condition| Instruction::Goto { target, condition };
+        let jump = |target, condition| ScriptInstruction::Goto { target, condition };
         Ok(match base {
             "set" => {
                 let (variable, text) = variable()?;
                 if text.is_empty() {
                     return Err("the value is missing".to_owned());
                 }
-                Instruction::Set { text, unquotes, variable }
+                ScriptInstruction::Set { text, unquotes, variable }
             }
             "init" | "export" => {
                 let (variable, text) = variable()?;
                 if base == "export" {
                     self.exports.push(variable.clone());
                 }
-                Instruction::Init { text, unquotes, variable }
+                ScriptInstruction::Init { text, unquotes, variable }
             }
-            "print" => Instruction::Print { text, unquotes, ends_line: true },
-            "printn" => Instruction::Print { text, unquotes, ends_line: false },
-            "read" => Instruction::Read { text, unquotes },
-            "write" => Instruction::Write { text, unquotes },
-            "return" => Instruction::Return { text, unquotes },
-            "error" => Instruction::End(ScriptEnd::Error { unquotes }, text),
+            "print" => ScriptInstruction::Print { text, unquotes, ends_line: true },
+            "printn" => ScriptInstruction::Print { text, unquotes, ends_line: false },
+            "read" => ScriptInstruction::Read { text, unquotes },
+            "write" => ScriptInstruction::Write { text, unquotes },
+            "return" => ScriptInstruction::Return { text, unquotes },
+            "error" => ScriptInstruction::End(ScriptEnd::Error { unquotes }, text),
             _ if unquotes => return Err("no such instruction".to_owned()),
             "save" | "append" => {
                 let (word, file) = shift_word(rest);
                 let file = if file.is_empty() { "-" } else { file };
                 let mark = if base == "save" { ">" } else { ">>" };
-                Instruction::Print { text: format!("{mark}{file} {word}"), unquotes, ends_line: true }
+                ScriptInstruction::Print { text: format!("{mark}{file} {word}"), unquotes, ends_line: true }
             }
-            "wait" if !rest.is_empty() => Instruction::WaitTime(text),
-            "wait_time" | "wait_for" => Instruction::WaitTime(text),
+            "wait" if !rest.is_empty() => ScriptInstruction::WaitTime(text),
+            "wait_time" | "wait_for" => ScriptInstruction::WaitTime(text),
             "wait" | "pause" | "wait_step" | "wait_stop" => {
                 let steps = if rest.is_empty() { 1 } else { crate::values::read(rest)? };
-                Instruction::WaitSteps { steps, done: 0 }
+                ScriptInstruction::WaitSteps { steps, done: 0 }
             }
             "label" => match shift_word(rest) {
-                (label, "") if !label.is_empty() => Instruction::Label(label.to_owned()),
+                (label, "") if !label.is_empty() => ScriptInstruction::Label(label.to_owned()),
                 _ => return Err("expected one word".to_owned()),
             },
             "goto" => {
                 let (label, condition) = shift_word(rest);
                 targets.push(label.to_owned());
-                jump(JumpTarget::Instruction(0), condition.to_owned())
+                jump(JumpTarget::ScriptInstruction(0), condition.to_owned())
             }
             "loop" => {
                 targets.push("loop".to_owned());
-                none(jump(JumpTarget::Instruction(0), String::new()))?
+                none(jump(JumpTarget::ScriptInstruction(0), String::new()))?
             }
-            "end" => none(Instruction::End(ScriptEnd::End, String::new()))?,
-            "exit" => none(Instruction::End(ScriptEnd::Exit, String::new()))?,
-            "stop" => none(Instruction::End(ScriptEnd::Stop, String::new()))?,
+            "end" => none(ScriptInstruction::End(ScriptEnd::End, String::new()))?,
+            "exit" => none(ScriptInstruction::End(ScriptEnd::Exit, String::new()))?,
+            "stop" => none(ScriptInstruction::End(ScriptEnd::Stop, String::new()))?,
             _ => return Err("no such instruction".to_owned()),
         })
     }
 
     /// Returns the target of jumps to a label.
     pub fn target(&self, label: &str) -> Option<JumpTarget> {
-        let is_it = |it: &Instruction| matches!(it, Instruction::Label(name) if name == label);
+        let is_it = |it: &ScriptInstruction| matches!(it, ScriptInstruction::Label(name) if name == label);
         if let Some(index) = self.instructions.iter().position(is_it) {
-            return Some(JumpTarget::Instruction(index));
+            return Some(JumpTarget::ScriptInstruction(index));
         }
         Some(match label {
-            "begin" | "loop" => JumpTarget::Instruction(0),
+            "begin" | "loop" => JumpTarget::ScriptInstruction(0),
             "end" => JumpTarget::End(ScriptEnd::End),
             "exit" => JumpTarget::End(ScriptEnd::Exit),
             "stop" => JumpTarget::End(ScriptEnd::Stop),

@@ -4,7 +4,7 @@ mod calls;
 
 use super::ScriptType;
 use super::functions;
-use super::instruction::{Instruction, JumpTarget, ScriptEnd, ScriptProgram};
+use super::instruction::{JumpTarget, ScriptEnd, ScriptInstruction, ScriptProgram};
 use std::collections::BTreeMap;
 use weir_graph::arguments::text::shift_word;
 use weir_graph::engine::{ElementContext, Reason, TextOutput};
@@ -170,21 +170,23 @@ impl ScriptMachine {
     /// Sets the variables of `init` and `export`, and starts a script that is not started by others.
     pub fn begin(&mut self, cx: &mut ElementContext<'_>) {
         for index in 0..self.program.instructions.len() {
-            if let Instruction::Init { text, unquotes, variable } = self.program.instructions[index].clone() {
+            if let ScriptInstruction::Init { text, unquotes, variable } =
+                self.program.instructions[index].clone()
+            {
                 let value = self.expand(&text, unquotes, cx);
                 self.set_or_report(&variable, value);
             }
         }
         self.text = 0;
         match (self.kind, self.program.instructions.first().cloned()) {
-            (ScriptType::Active | ScriptType::Driver, Some(Instruction::WaitTime(text))) => {
+            (ScriptType::Active | ScriptType::Driver, Some(ScriptInstruction::WaitTime(text))) => {
                 self.wait_for(&text, cx);
             }
-            (ScriptType::Driver, Some(Instruction::Begin)) => {
+            (ScriptType::Driver, Some(ScriptInstruction::Begin)) => {
                 self.is_new = true;
                 cx.services.stop();
             }
-            (ScriptType::Active, Some(Instruction::Begin)) => {
+            (ScriptType::Active, Some(ScriptInstruction::Begin)) => {
                 self.is_new = true;
                 let now = cx.services.coarse_now();
                 cx.set_timer(now, 0);
@@ -196,7 +198,7 @@ impl ScriptMachine {
     /// Goes to a label.
     pub fn go_to(&mut self, label: &str) -> Result<(), Reason> {
         match self.program.target(label.trim()) {
-            Some(JumpTarget::Instruction(index)) => {
+            Some(JumpTarget::ScriptInstruction(index)) => {
                 self.restart_waits(index..self.program.instructions.len());
                 self.at = index;
                 Ok(())
@@ -207,7 +209,7 @@ impl ScriptMachine {
 
     fn restart_waits(&mut self, range: std::ops::Range<usize>) {
         for instruction in self.program.instructions.get_mut(range).unwrap_or_default() {
-            if let Instruction::WaitSteps { done, .. } = instruction {
+            if let ScriptInstruction::WaitSteps { done, .. } = instruction {
                 *done = 0;
             }
         }
@@ -294,15 +296,17 @@ impl ScriptMachine {
         // A handler that is called can set another place.
         self.at = here + 1;
         match instruction {
-            Instruction::Begin => {
+            ScriptInstruction::Begin => {
                 if std::mem::take(&mut self.is_new) {
                     self.more_steps = self.more_steps.saturating_sub(1);
                 }
             }
-            Instruction::WaitSteps { steps, done } => {
+            ScriptInstruction::WaitSteps { steps, done } => {
                 let taken = self.more_steps.min(steps.saturating_sub(done));
                 self.more_steps -= taken;
-                if let Some(Instruction::WaitSteps { done, .. }) = self.program.instructions.get_mut(here) {
+                if let Some(ScriptInstruction::WaitSteps { done, .. }) =
+                    self.program.instructions.get_mut(here)
+                {
                     *done += taken;
                 }
                 if done + taken < steps {
@@ -310,7 +314,7 @@ impl ScriptMachine {
                     return Progress::Waits;
                 }
             }
-            Instruction::WaitTime(text) => {
+            ScriptInstruction::WaitTime(text) => {
                 if self.more_steps == 0 {
                     if self.wait_for(&text, cx) {
                         self.at = here;
@@ -320,20 +324,22 @@ impl ScriptMachine {
                 self.more_steps -= 1;
                 cx.services.schedule.cancel_timer(cx.element(), 0);
             }
-            Instruction::Label(_) | Instruction::Init { .. } => {}
-            Instruction::Set { text, unquotes, variable } => {
+            ScriptInstruction::Label(_) | ScriptInstruction::Init { .. } => {}
+            ScriptInstruction::Set { text, unquotes, variable } => {
                 let value = self.expand(&text, unquotes, cx);
                 self.set_or_report(&variable, value);
             }
-            Instruction::Print { text, unquotes, ends_line } => self.print(&text, unquotes, ends_line, cx),
-            Instruction::Read { text, unquotes } => {
+            ScriptInstruction::Print { text, unquotes, ends_line } => {
+                self.print(&text, unquotes, ends_line, cx)
+            }
+            ScriptInstruction::Read { text, unquotes } => {
                 let call = self.expand_call(&text, unquotes, cx);
                 if let Some(value) = self.call_read(&call, cx) {
                     let name = shift_word(&call).0;
                     cx.services.system.write_text(TextOutput::Error, &format!("{name}:\n{value}\n"));
                 }
             }
-            Instruction::Write { text, unquotes } => {
+            ScriptInstruction::Write { text, unquotes } => {
                 let call = self.expand_call(&text, unquotes, cx);
                 let result = self.call_write(&call, cx);
                 self.status = if result.is_ok() { 0 } else { -1 };
@@ -341,17 +347,17 @@ impl ScriptMachine {
                     self.error(format!("while calling '{}': {reason}", shift_word(&call).0));
                 }
             }
-            Instruction::Return { text, unquotes } => {
+            ScriptInstruction::Return { text, unquotes } => {
                 self.value = self.expand(&text, unquotes, cx);
                 // The end of a script stays its place, so that a further step has no effect.
                 self.at = here;
                 return Progress::Returned;
             }
-            Instruction::Goto { target, condition } => {
+            ScriptInstruction::Goto { target, condition } => {
                 let condition = self.expand(&condition, false, cx);
                 let holds = if condition.is_empty() { Ok(true) } else { crate::values::read(&condition) };
                 match (holds, target) {
-                    (Ok(true), JumpTarget::Instruction(index)) => {
+                    (Ok(true), JumpTarget::ScriptInstruction(index)) => {
                         self.restart_waits(index.min(here)..here);
                         self.at = index;
                     }
@@ -363,7 +369,7 @@ impl ScriptMachine {
                     (Err(_), _) => self.error(format!("'{condition}' is no condition")),
                 }
             }
-            Instruction::End(end, text) => {
+            ScriptInstruction::End(end, text) => {
                 if let ScriptEnd::Error { unquotes } = end {
                     let message = self.expand(&text, unquotes, cx);
                     if !message.is_empty() {

@@ -9,7 +9,7 @@ pub enum TcpOptions {
     All,
     /// All but time stamps.
     NoTimes,
-    /// Those of selective acknowledgement.
+    /// The options of selective acknowledgement.
     Sack,
 }
 
