@@ -76,8 +76,3 @@ impl LanguageEnvironment for AllElements {
         Err(format!("{name}: there are no libraries here"))
     }
 }
-
-#[cfg(test)]
-mod any_packet;
-#[cfg(test)]
-mod tests;

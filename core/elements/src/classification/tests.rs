@@ -1,6 +1,4 @@
-//! The structures of rules, compared with a plain evaluation and with Click.
-
-mod click;
+//! The structures of rules, compared with a plain evaluation.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +9,7 @@ use weir_graph::language::Landmark;
 struct SomeNames;
 
 impl ArgumentNames for SomeNames {
-    fn ipv4(&self, name: &str) -> Option<std::net::Ipv4Addr> {
+    fn ipv4(&self, name: &str) -> Option<core::net::Ipv4Addr> {
         (name == "BASTION").then_some([10, 0, 0, 1].into())
     }
 
@@ -185,25 +183,6 @@ fn filters(most: usize) -> impl Strategy<Value = Vec<String>> {
 fn compiled(rules: &[String]) -> RuleSet {
     let texts: Vec<&str> = rules.iter().map(String::as_str).collect();
     ip_filter(&texts, 3).unwrap_or_else(|reason| panic!("{rules:?}: {reason}"))
-}
-
-/// Random patterns of a `Classifier`.
-fn clauses() -> impl Strategy<Value = String> {
-    let value = prop_oneof![
-        Just("01"),
-        Just("0?"),
-        Just("0102"),
-        Just("?1030?"),
-        Just("00000001"),
-        Just("0102030001")
-    ];
-    let clause =
-        (any::<bool>(), 0..8_u8, value, prop::option::of(any::<u64>())).prop_map(|(not, at, value, mask)| {
-            let mask =
-                mask.map(|mask| format!("%{}", &format!("{mask:016x}")[..value.len()])).unwrap_or_default();
-            format!("{}{at}/{value}{mask}", if not { "!" } else { "" })
-        });
-    prop_oneof![9 => prop::collection::vec(clause, 1..4).prop_map(|all| all.join(" ")), 1 => Just("-".to_owned())]
 }
 
 /// Random conditions on a few bytes, also of forms that no pattern has.

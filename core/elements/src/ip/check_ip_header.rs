@@ -3,7 +3,7 @@
 use super::bad_packets::{BadPackets, bad_packets};
 use super::checksum::checksum;
 use super::header::{HEADER_BYTES, half, header_length, word};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, Ipv4Prefix};
 use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,

@@ -1,7 +1,7 @@
 //! The IP header that elements put before packets.
 
 use super::header::{HEADER_BYTES, set_header_checksum, word};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{DST_IP, GraphPacket};
 

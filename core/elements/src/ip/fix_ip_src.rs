@@ -1,7 +1,7 @@
 //! `FixIPSrc`: sets the source of packets that ask for it.
 
 use super::header::{Ipv4, set_header_checksum};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
     OrderDependence, RoutingElement, Services,

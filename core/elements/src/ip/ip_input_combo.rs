@@ -2,7 +2,7 @@
 
 use super::bad_packets::{BadPackets, bad_packets};
 use super::check_ip_header::{AddressCheck, HeaderCheck, REASONS};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     PAINT, RoutingElement, Services,

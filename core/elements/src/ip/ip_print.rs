@@ -2,8 +2,8 @@
 
 use super::header::{HEADER_BYTES, half, header_length, word};
 use super::print_line::print_transport;
+use core::net::Ipv4Addr;
 use std::fmt::Write;
-use std::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
     AGGREGATE, BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,

@@ -1,7 +1,7 @@
 //! The IP options that every router processes: record route and timestamp (RFC 791, RFC 1812 section 4.2.2.2).
 
 use super::header::{HEADER_BYTES, Ipv4, set_header_checksum, word};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::engine::{GraphPacket, ICMP_PARAMPROB, Services};
 use weir_units::{Nanos, Timestamp};
 

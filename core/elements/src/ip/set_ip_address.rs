@@ -1,6 +1,6 @@
 //! `SetIPAddress`: sets an address annotation.
 
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,

@@ -2,7 +2,7 @@
 
 use super::checksum::updated;
 use super::header::{Ipv4, TCP, UDP, half, word};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,

@@ -1,10 +1,19 @@
 //! Runs the tests in tests/graphs, and holds the table of classes to them.
 
-use crate::testing::GraphTest;
-use crate::{AllElements, classes};
+#![forbid(unsafe_code)]
+
+mod any_packet;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use weir_graph::engine::{ElementClasses as _, PortCounts};
+use weir_elements::testing::GraphTest;
+use weir_elements::{AllElements, CLASSES};
+use weir_graph::engine::{ElementClass, ElementClasses as _, PortCounts};
+
+/// Returns all element classes.
+fn classes() -> impl Iterator<Item = &'static ElementClass> {
+    CLASSES.iter().flat_map(|(_, classes)| classes.iter().copied())
+}
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs")

@@ -2,11 +2,12 @@
 //!
 //! The arguments of the elements are those in tests/graphs.
 
-use crate::{AllElements, classes};
+use super::classes;
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use weir_elements::AllElements;
 use weir_graph::engine::{
     ANNOTATION_BYTES, BuiltElement, CaptureReader, CaptureWriter, Effects, Element, ElementClass,
     ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, PacketType,
