@@ -80,7 +80,7 @@ pub struct ElementDeclaration {
     pub name: Arc<str>,
     /// The class, which is no compound element.
     pub class: Arc<str>,
-    /// The configuration, after substitution and without comments.
+    /// The configuration after substitution, with its comments.
     pub configuration: Arc<str>,
     /// The place of the declaration.
     pub landmark: Landmark,
@@ -136,7 +136,7 @@ pub fn parse(
         LanguageErrors { errors, ..LanguageErrors::default() }
     };
     for (name, value) in definitions {
-        let is_whole = scanner::is_configuration(value) && uncomment(value) == *value;
+        let is_whole = scanner::configuration_comments(value).is_some() && uncomment(value) == *value;
         if !is_whole || !token::is_variable_name(name) {
             return Err(of_file(LanguageFault::BrokenSubstitution(format!("{name}={value}"))));
         }

@@ -186,23 +186,24 @@ fn word_end(bytes: &[u8], start: usize) -> usize {
     at
 }
 
-/// Returns true if a text, between parentheses, is read as one configuration string, and nothing of it is removed.
-pub(crate) fn is_configuration(text: &str) -> bool {
+/// Returns the comments of a text that is read, between parentheses, as one configuration string, and `None` for any
+/// other text.
+pub(crate) fn configuration_comments(text: &str) -> Option<Vec<&str>> {
     let bytes = text.as_bytes();
+    let mut comments = Vec::new();
     let (mut at, mut depth) = (0, 0_usize);
     while at < bytes.len() {
         let (unit, end, closed) = unit_at(bytes, at);
         match (unit, bytes[at]) {
-            (TextUnit::Comment, _) => return false,
+            (TextUnit::Comment, _) => comments.push(&text[at..end]),
             (TextUnit::Plain, b'(') => depth += 1,
-            (TextUnit::Plain, b')') if depth == 0 => return false,
-            (TextUnit::Plain, b')') => depth -= 1,
+            (TextUnit::Plain, b')') => depth = depth.checked_sub(1)?,
             _ => {}
         }
         if !closed {
-            return false;
+            return None;
         }
         at = end;
     }
-    depth == 0
+    (depth == 0).then_some(comments)
 }

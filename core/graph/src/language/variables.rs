@@ -8,9 +8,9 @@ use super::error::LanguageFault;
 use super::flatten::{Expanded, Flattener};
 use super::landmark::SourcePosition;
 use super::limits::VARIABLE_DEPTH_MAX;
-use super::scanner::is_configuration;
+use super::scanner::configuration_comments;
 use super::token::is_variable_byte;
-use crate::arguments::text::{TextUnit, is_space, quote, split_words, unit_at};
+use crate::arguments::text::{TextUnit, quote, split_words, unit_at};
 use std::sync::Arc;
 
 /// The variables of one instance of a body.
@@ -48,9 +48,10 @@ impl Flattener<'_> {
         position: SourcePosition,
     ) -> Expanded<Arc<str>> {
         let Some(expanded) = self.expand(text, Some(frame), position)? else { return Ok(Arc::clone(text)) };
-        let expanded = expanded.trim_matches(|c: char| u8::try_from(c).is_ok_and(is_space));
         // Otherwise the text of the flat configuration would be read differently.
-        if !is_configuration(expanded) || self.expand(expanded, None, position)?.is_some() {
+        let comments = configuration_comments(&expanded);
+        let is_same = comments.is_some() && comments == configuration_comments(text);
+        if !is_same || self.expand(&expanded, None, position)?.is_some() {
             let shown: String = text.chars().take(80).collect();
             self.error(position, LanguageFault::BrokenSubstitution(shown));
         }
@@ -83,6 +84,11 @@ impl Flattener<'_> {
                 (b'"', _) if at >= data_end => {
                     in_double = !in_double;
                     at += 1;
+                }
+                // Quotes inside a comment are no quotes either.
+                (b'/' | b'#', _) if !in_double && at >= data_end => {
+                    let (unit, end, _) = unit_at(bytes, at);
+                    at = if unit == TextUnit::Comment { end } else { at + 1 };
                 }
                 (b'\'', _) if !in_double && at >= data_end => {
                     let (unit, end, _) = unit_at(bytes, at);

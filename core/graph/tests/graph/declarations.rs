@@ -28,19 +28,22 @@ fn anonymous_elements_are_numbered_by_their_place() {
 }
 
 #[test]
-fn configuration_strings_keep_quotes_and_lose_comments() {
+fn configuration_strings_keep_quotes_and_comments() {
     let configuration = |text: &str| flat(text).elements[0].configuration.to_string();
     assert_eq!(configuration("A(simple string)"), "simple string");
     assert_eq!(configuration("A(string with (balanced parens))"), "string with (balanced parens)");
     assert_eq!(configuration("A(string with \")quoted\" paren)"), "string with \")quoted\" paren");
-    assert_eq!(configuration("A(// end-of-line comment)\n  still going!)"), "still going!");
-    assert_eq!(configuration("A(/* comment) */ and backslash \\)"), "and backslash \\");
+    assert_eq!(
+        configuration("A(// end-of-line comment)\n  still going!)"),
+        "// end-of-line comment)\n  still going!"
+    );
+    assert_eq!(configuration("A(/* comment) */ and backslash \\)"), "/* comment) */ and backslash \\");
     assert_eq!(
         configuration("A(a, 'it''s', \"\\\")\" , \\< 28 /* ) */ 29 >)"),
         "a, 'it''s', \"\\\")\" , \\< 28 /* ) */ 29 >"
     );
     assert_eq!(configuration("A()"), "");
-    assert_eq!(configuration("A(\n  12/0806 20/0001,\n  -)"), "12/0806 20/0001,\n  -");
+    assert_eq!(configuration("A(\n  12/0806 20/0001,\n  -)"), "\n  12/0806 20/0001,\n  -");
 }
 
 #[test]

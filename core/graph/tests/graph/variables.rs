@@ -50,12 +50,20 @@ fn values_cannot_change_the_structure_of_the_text() {
         "define($a 1); A(${a-\"}x\")",
         "define($a {x-1}); A($$a)",
         "define($a # 5); A(1,\n$a)",
+        "define($a /, $b '*/'); A($a* $b /* */)",
     ] {
         let errors = messages(text);
         assert!(errors[0].contains("after substitution"), "{text}: {errors:?}");
     }
-    assert_eq!(value("define($a ' b ', $e \"\"); A( $a )"), "' b '");
-    assert_eq!(value("A( ${e-} x ${e-} )"), "x");
+    assert_eq!(value("define($a ' b ', $e \"\"); A( $a )"), " ' b ' ");
+    assert_eq!(value("A( ${e-} x ${e-} )"), "  x  ");
+}
+
+#[test]
+fn comments_are_kept_and_their_variables_and_quotes_do_not_count() {
+    assert_eq!(value("define($a 1); A($a // it's $a\n, $a)"), "1 // it's $a\n, 1");
+    assert_eq!(value("define($a 1); A($a /* \" $a */ $a)"), "1 /* \" $a */ 1");
+    assert_eq!(value("define($a 1 /* x */); A($a)"), "1");
 }
 
 #[test]

@@ -221,8 +221,7 @@ impl<'e> LanguageParser<'e> {
         if !closed {
             return Err(SkipStatement);
         }
-        let text = &self.sources[self.scanner.file as usize].text[range];
-        Ok(crate::arguments::text::uncomment(text).into())
+        Ok(self.sources[self.scanner.file as usize].text[range].into())
     }
 
     fn intern(&mut self, token: LanguageToken) -> NameId {
