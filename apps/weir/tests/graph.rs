@@ -151,6 +151,18 @@ fn a_graph_runs_over_a_capture_and_its_handlers_are_read() {
     assert_eq!(ok(run(&["-q", "-h", "c.count"])), "0\n");
 }
 
+/// In a simulation, each look at the clock takes a nanosecond; here time passes by itself.
+#[test]
+fn a_run_begins_at_the_time_of_day_and_timers_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = std::time::Instant::now();
+    let text = "TimedSource(0.1s, LIMIT 5, STOP true) -> c :: Counter -> Discard; Idle -> a :: AverageCounter -> Discard;\
+                Script(print $(gt $(now) 1600000000))";
+    let output = ok(graph(folder.path(), &["run", "-e", text, "-h", "c.count"], ""));
+    assert_eq!(output, "true\nc.count:\n5\n\n");
+    assert!(before.elapsed().as_millis() >= 40, "five packets in {:?}", before.elapsed());
+}
+
 #[test]
 fn the_exit_status_tells_a_false_handler_a_missing_one_and_a_wrong_configuration() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,10 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 impl SystemClock {
     /// Returns a clock whose waiting ends when the flag is set.
     pub fn new(is_interrupted: Arc<AtomicBool>) -> Self {
-        Self { is_interrupted, latest: Timestamp(0) }
+        let mut clock = Self { is_interrupted, latest: Timestamp(0) };
+        // An element that waits for a time looks at the latest one first.
+        clock.now();
+        clock
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod any_packet;
+mod limits;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ impl Default for SimulatedClock {
 
 impl GraphClock for SimulatedClock {
     fn now(&mut self) -> Timestamp {
-        self.0.0 += 1;
+        self.0.0 = self.0.0.saturating_add(1);
         self.0
     }
 

@@ -45,8 +45,13 @@ pub struct Services {
     pub(super) stops: u32,
     /// The element that decides when the driver stops.
     pub(super) stop_manager: Option<usize>,
+    /// The number of handlers that run, each called by the one before.
+    handler_depth: usize,
     random: u64,
 }
+
+/// The most handlers that run at a time, each called by the one before.
+const HANDLER_DEPTH_MAX: usize = 64;
 
 impl Services {
     /// Returns services with a seed for random numbers.
@@ -62,6 +67,7 @@ impl Services {
             calls: Vec::new(),
             stops: 0,
             stop_manager: None,
+            handler_depth: 0,
             random: seed,
         }
     }
@@ -251,7 +257,7 @@ impl ElementContext<'_> {
     ///
     /// Fails with a reason if there is no such handler.
     pub fn read_handler(&mut self, call: &str) -> Result<String, Reason> {
-        super::handler::read(self, call)
+        self.nest(|cx| super::handler::read(cx, call))
     }
 
     /// Writes a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with the value behind a space.
@@ -260,7 +266,18 @@ impl ElementContext<'_> {
     ///
     /// Fails with a reason if there is no such handler, or it does not take the value.
     pub fn write_handler(&mut self, call: &str) -> Result<String, Reason> {
-        super::handler::write(self, call)
+        self.nest(|cx| super::handler::write(cx, call))
+    }
+
+    /// Runs a call of a handler, unless too many are running.
+    fn nest(&mut self, call: impl FnOnce(&mut Self) -> Result<String, Reason>) -> Result<String, Reason> {
+        if self.services.handler_depth >= HANDLER_DEPTH_MAX {
+            return Err(format!("handlers call each other more than {HANDLER_DEPTH_MAX} levels deep"));
+        }
+        self.services.handler_depth += 1;
+        let result = call(self);
+        self.services.handler_depth -= 1;
+        result
     }
 
     /// Runs a function of another element, with a context of that element. Returns `None` if it runs already.

@@ -46,6 +46,9 @@ impl Driver {
 impl Router {
     /// Runs tasks, then timers. Returns false when the graph has stopped, or nothing is left to do.
     pub fn step(&mut self) -> bool {
+        if !self.services.clock.is_simulated() {
+            self.services.clock.now();
+        }
         for _ in 0..TASKS_PER_ROUND {
             if self.is_stopped() {
                 return false;
@@ -54,7 +57,9 @@ impl Router {
             self.run_task(element);
         }
         let has_task = self.services.schedule.has_task();
-        if let Some(next) = self.services.schedule.next_timer() {
+        // A timer at the end of time never expires.
+        let next = self.services.schedule.next_timer().filter(|next| next.0 < u64::MAX);
+        if let Some(next) = next {
             if !has_task {
                 self.services.clock.wait(Some(next));
             }

@@ -27,14 +27,16 @@ pub struct DefinedNames {
 
 impl DefinedNames {
     /// Adds names. A name that is defined again has its later meaning.
-    pub(super) fn append(&mut self, mut other: Self) {
-        self.ipv4.append(&mut other.ipv4);
-        self.ipv4_prefixes.append(&mut other.ipv4_prefixes);
-        self.ipv6.append(&mut other.ipv6);
-        self.ipv6_prefixes.append(&mut other.ipv6_prefixes);
-        self.ethernet.append(&mut other.ethernet);
-        self.ports.append(&mut other.ports);
-        self.tickets.append(&mut other.tickets);
+    ///
+    /// Each element adds its names, so the names that are there are not walked over: `BTreeMap::append` would do that.
+    pub(super) fn add(&mut self, other: Self) {
+        self.ipv4.extend(other.ipv4);
+        self.ipv4_prefixes.extend(other.ipv4_prefixes);
+        self.ipv6.extend(other.ipv6);
+        self.ipv6_prefixes.extend(other.ipv6_prefixes);
+        self.ethernet.extend(other.ethernet);
+        self.ports.extend(other.ports);
+        self.tickets.extend(other.tickets);
     }
 
     /// Returns the IPv4 address of a name, or of a name with one of the suffixes `:ip`, `:bcast` and `:gw`.

@@ -50,31 +50,60 @@ pub struct PortError {
 /// The most ports of one side of an element.
 pub const PORTS_MAX: usize = 4096;
 
+/// The most ports of a graph, with those below the highest one that is connected.
+const PORTS_TOTAL_MAX: usize = 4_000_000;
+
+/// The most errors that are kept.
+const ERRORS_MAX: usize = 1000;
+
+/// The errors of a graph's ports: the first ones, and the number of those that follow.
+#[derive(Debug, Default)]
+pub struct PortErrors {
+    /// The first errors.
+    pub first: Vec<PortError>,
+    /// The number of further errors.
+    pub further: usize,
+}
+
+impl PortErrors {
+    fn add(&mut self, element: usize, connection: Option<usize>, text: String) {
+        if self.first.len() < ERRORS_MAX {
+            self.first.push(PortError { element, connection, text });
+        } else {
+            self.further += 1;
+        }
+    }
+}
+
 /// Returns the ports of all elements, or everything that is wrong.
 ///
 /// # Errors
 ///
-/// Fails with all errors: numbers of ports that a class does not have, unconnected ports, ports connected twice, and
+/// Fails with the errors: numbers of ports that a class does not have, unconnected ports, ports connected twice, and
 /// connections between a push and a pull port.
 pub fn resolve(
     elements: &[(&str, &ElementClass)],
     connections: &[PortConnection],
-) -> Result<Vec<ElementPorts>, Vec<PortError>> {
-    let mut errors = Vec::new();
+) -> Result<Vec<ElementPorts>, PortErrors> {
+    let mut errors = PortErrors::default();
+    let mut total = 0;
     let mut ports = vec![ElementPorts::default(); elements.len()];
     for (index, PortConnection { from, to }) in connections.iter().enumerate() {
         for (port, is_output) in [(from, true), (to, false)] {
             if port.port >= PORTS_MAX {
-                errors.push(PortError {
-                    element: port.element,
-                    connection: Some(index),
-                    text: format!("an element has at most {PORTS_MAX} ports on a side"),
-                });
+                let text = format!("an element has at most {PORTS_MAX} ports on a side");
+                errors.add(port.element, Some(index), text);
                 continue;
             }
             let of = &mut ports[port.element];
             let all = if is_output { &mut of.targets } else { &mut of.sources };
             if all.len() <= port.port {
+                total += port.port + 1 - all.len();
+                if total > PORTS_TOTAL_MAX {
+                    let text = format!("the graph has more than {PORTS_TOTAL_MAX} ports");
+                    errors.add(port.element, Some(index), text);
+                    return Err(errors);
+                }
                 all.resize_with(port.port + 1, Vec::new);
             }
         }
@@ -86,7 +115,7 @@ pub fn resolve(
     for (element, ports) in ports.iter_mut().enumerate() {
         count_ports(element, elements[element], ports, &mut errors);
     }
-    if !errors.is_empty() {
+    if !errors.first.is_empty() {
         return Err(errors);
     }
     let kinds = join_agnostic(elements, connections, &ports, &mut errors);
@@ -96,16 +125,16 @@ pub fn resolve(
         ports.outputs_push = kinds.outputs.iter().map(|kind| *kind != Processing::Pull).collect();
         check_uses(element, elements[element].0, ports, &mut errors);
     }
-    if errors.is_empty() { Ok(ports) } else { Err(errors) }
+    if errors.first.is_empty() { Ok(ports) } else { Err(errors) }
 }
 
 fn count_ports(
     element: usize,
     (name, class): (&str, &ElementClass),
     ports: &mut ElementPorts,
-    errors: &mut Vec<PortError>,
+    errors: &mut PortErrors,
 ) {
-    let mut error = |text| errors.push(PortError { element, connection: None, text });
+    let mut error = |text| errors.add(element, None, text);
     let allowed = match PortCounts::read(class.ports) {
         Ok(allowed) => allowed,
         Err(wrong) => return error(wrong.to_string()),
@@ -128,10 +157,15 @@ fn count_ports(
         if all.len() < least {
             all.resize_with(least, Vec::new);
         }
-        for (port, connected) in all.iter().enumerate() {
-            if connected.is_empty() {
-                error(format!("'{name}' {noun} {port} is not connected"));
+        let mut port = 0;
+        while port < all.len() {
+            let open = all[port..].iter().take_while(|connected| connected.is_empty()).count();
+            match open {
+                0 => {}
+                1 => error(format!("'{name}' {noun} {port} is not connected")),
+                _ => error(format!("'{name}' {noun}s {port} to {} are not connected", port + open - 1)),
             }
+            port += open.max(1);
         }
     }
 }
@@ -146,7 +180,7 @@ fn join_agnostic(
     elements: &[(&str, &ElementClass)],
     connections: &[PortConnection],
     ports: &[ElementPorts],
-    errors: &mut Vec<PortError>,
+    errors: &mut PortErrors,
 ) -> Vec<Kinds> {
     // One number for each port: the inputs of an element, then its outputs.
     let mut first = Vec::with_capacity(elements.len());
@@ -178,7 +212,7 @@ fn join_agnostic(
         let outputs = (0..ports.targets.len()).map(|port| (true, port));
         for (is_output, port) in inputs.chain(outputs) {
             if let Err(wrong) = classify(is_output, port) {
-                errors.push(PortError { element, connection: None, text: wrong.to_string() });
+                errors.add(element, None, wrong.to_string());
             }
         }
         for [inputs, outputs] in letters.values() {
@@ -198,14 +232,14 @@ fn join_agnostic(
                 Processing::Pull => "pull",
                 Processing::Agnostic => "agnostic",
             };
-            errors.push(PortError {
-                element: from.element,
-                connection: Some(index),
-                text: format!(
-                    "'{before}' {} output {} is connected to '{behind}' {} input {}; a Queue or an Unqueue has to be between them",
-                    word(a), from.port, word(b), to.port
-                ),
-            });
+            let text = format!(
+                "'{before}' {} output {} is connected to '{behind}' {} input {}; a Queue or an Unqueue has to be between them",
+                word(a),
+                from.port,
+                word(b),
+                to.port
+            );
+            errors.add(from.element, Some(index), text);
         }
     }
     let kinds_of = |numbers: std::ops::Range<usize>, groups: &mut Groups| {
@@ -259,8 +293,8 @@ impl Groups {
 }
 
 /// An output that pushes, and an input that pulls, has one connection: else it would be open which one a packet takes.
-fn check_uses(element: usize, name: &str, ports: &ElementPorts, errors: &mut Vec<PortError>) {
-    let mut error = |text| errors.push(PortError { element, connection: None, text });
+fn check_uses(element: usize, name: &str, ports: &ElementPorts, errors: &mut PortErrors) {
+    let mut error = |text| errors.add(element, None, text);
     for (port, (pushes, targets)) in ports.outputs_push.iter().zip(&ports.targets).enumerate() {
         if *pushes && targets.len() > 1 {
             error(format!(

@@ -48,6 +48,9 @@ pub trait ElementClasses {
     fn names(&self) -> Vec<&'static str>;
 }
 
+/// The most elements that pull from each other, one for another.
+const PULL_DEPTH_MAX: usize = 1000;
+
 /// The facts about a graph that are known before its first packet.
 pub struct ElementGraph {
     /// The elements, as declared.
@@ -162,6 +165,12 @@ impl Router {
         let driver = Driver::new(graph.declared.len());
         let mut router = Self { graph, elements, services, driver, options };
         router.find_pull_ways();
+        if let Some(element) = router.too_deep_pull() {
+            let text = format!(
+                "packets are pulled through more than {PULL_DEPTH_MAX} elements that wait for each other"
+            );
+            return Err(vec![router.graph.error(element, text)]);
+        }
         router.initialize()?;
         Ok(router)
     }
@@ -177,11 +186,38 @@ impl Router {
         let ports = &self.graph.ports;
         self.graph.pull_ways = (0..ports.len())
             .map(|element| {
-                (0..ports[element].inputs_pull.len())
-                    .map(|input| way(ports, &is_routing, element, input))
-                    .collect()
+                // Elements that route do not pull: packets pass them on the way to one that does.
+                let inputs = if is_routing[element] { 0 } else { ports[element].inputs_pull.len() };
+                (0..inputs).map(|input| way(ports, &is_routing, element, input)).collect()
             })
             .collect();
+    }
+
+    /// Returns an element whose pulls go through too many elements which pull themselves: each takes place on the stack.
+    fn too_deep_pull(&self) -> Option<usize> {
+        let ways = &self.graph.pull_ways;
+        let mut depths: Vec<Option<usize>> = vec![None; ways.len()];
+        for start in 0..ways.len() {
+            let mut open = vec![start];
+            while let Some(element) = open.last().copied() {
+                let upstream = || ways[element].iter().filter_map(|way| Some(way.from?.element));
+                // Zero stands for an element that is being searched: a pull over a cycle ends there.
+                if depths[element].is_none() {
+                    depths[element] = Some(0);
+                    open.extend(upstream().filter(|above| depths[*above].is_none()));
+                    continue;
+                }
+                open.pop();
+                if depths[element] == Some(0) {
+                    depths[element] =
+                        Some(1 + upstream().filter_map(|above| depths[above]).max().unwrap_or(0));
+                }
+                if depths[element] > Some(PULL_DEPTH_MAX) {
+                    return Some(element);
+                }
+            }
+        }
+        None
     }
 
     fn initialize(&mut self) -> Result<(), Vec<GraphError>> {
@@ -317,11 +353,23 @@ fn connect(
     let pairs: Vec<PortConnection> =
         connections.iter().map(|it| PortConnection { from: place(it.from), to: place(it.to) }).collect();
     let ports = resolve(&elements, &pairs).map_err(|errors| {
+        let further = errors.further;
         let landmark = |it: &PortError| match it.connection {
             Some(connection) => connections[connection].landmark.clone(),
             None => declared[it.element].landmark.clone(),
         };
-        errors.into_iter().map(|it| GraphError { landmark: landmark(&it), text: it.text }).collect::<Vec<_>>()
+        let mut errors: Vec<GraphError> = errors
+            .first
+            .into_iter()
+            .map(|it| GraphError { landmark: landmark(&it), text: it.text })
+            .collect();
+        if let Some(last) = errors.last().filter(|_| further > 0) {
+            errors.push(GraphError {
+                landmark: last.landmark.clone(),
+                text: format!("{further} further errors"),
+            });
+        }
+        errors
     })?;
     let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
     let effects = known.iter().map(|class| class.effects).collect();
@@ -360,7 +408,7 @@ fn build(
                 errors.insert(this, GraphError { landmark: landmark.clone(), text });
             }
         }
-        defined.append(std::mem::take(&mut services.names));
+        defined.add(std::mem::take(&mut services.names));
         services.names = defined;
     }
     if errors.is_empty() { Ok(elements) } else { Err(errors.into_values().collect()) }

@@ -1,0 +1,82 @@
+//! Graphs that are too large or too deep: they get an error, in time and memory that grow with the text alone.
+
+use weir_elements::testing::GraphTest;
+
+/// Checks that a graph has these errors.
+fn assert_errors(graph: &str, errors: &str) {
+    let test = format!("A graph at a limit.\n--- graph\n{graph}\n--- errors\n{errors}\n");
+    if let Err(error) = GraphTest::read(&test).and_then(|test| test.check()) {
+        panic!("{error}");
+    }
+}
+
+/// Checks the value of a handler at the end of a graph.
+fn assert_value(graph: &str, handler: &str, value: &str) {
+    let test = format!("A graph at a limit.\n--- graph\n{graph}\n--- handlers\n{handler} {value}\n");
+    if let Err(error) = GraphTest::read(&test).and_then(|test| test.check()) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn open_ports_are_one_error_and_further_errors_are_counted() {
+    assert_errors(
+        "t :: Tee; Idle -> t; t[3] -> Discard; t[7] -> Discard;",
+        "graph:1: 't' outputs 0 to 2 are not connected\ngraph:1: 't' outputs 4 to 6 are not connected",
+    );
+    let wrong: Vec<String> =
+        (0..1003).map(|n| format!("t{n} :: Tee; Idle -> t{n}; t{n}[1] -> Discard;")).collect();
+    let errors: Vec<String> =
+        (0..1000).map(|n| format!("graph:1: 't{n}' output 0 is not connected\n")).collect();
+    assert_errors(&wrong.concat(), &format!("{}graph:1: 3 further errors", errors.concat()));
+}
+
+#[test]
+fn a_graph_has_a_number_of_ports_that_fits_into_memory() {
+    // Each line is short, and makes 4,096 ports.
+    let lines: Vec<String> =
+        (0..1000).map(|n| format!("Idle -> t{n} :: Tee; t{n}[4095] -> Discard;")).collect();
+    assert_errors(&lines.concat(), "graph:1: the graph has more than 4000000 ports");
+}
+
+#[test]
+fn pulls_have_a_depth() {
+    let graph = |tees: usize| {
+        let chain: String = (0..tees).map(|n| format!("-> t{n} :: PullTee ")).collect();
+        format!("InfiniteSource(LIMIT 2) -> Queue {chain} -> c :: Counter -> Discard;")
+    };
+    assert_value(&graph(900), "c.count", "2");
+    assert_errors(
+        &graph(50_000),
+        "graph:1: While initializing 't999 :: PullTee':\n  packets are pulled through more than 1000 elements that wait for each other",
+    );
+}
+
+#[test]
+fn handlers_call_each_other_to_a_depth() {
+    let scripts: String =
+        (0..5000).map(|n| format!("s{n} :: Script(TYPE PASSIVE, return $(s{}.run)); ", n + 1)).collect();
+    let graph =
+        format!("{scripts} s5000 :: Script(TYPE PASSIVE, return end); Script(set x $(s4940.run), print $x);");
+    let test = format!("Calls within the limit.\n--- graph\n{graph}\n--- stdout\nend\n");
+    GraphTest::read(&test).and_then(|test| test.check()).unwrap();
+    let graph = format!("{scripts} s5000 :: Idle; Script(print $(s0.run), print over);");
+    let test = format!("Calls beyond the limit.\n--- graph\n{graph}\n--- stderr\n");
+    let error = GraphTest::read(&test).and_then(|test| test.check()).unwrap_err().to_string();
+    assert!(error.contains("more than 64 levels deep"), "{error}");
+}
+
+#[test]
+fn names_take_time_in_proportion_to_their_number() {
+    let names: String = (0..100_000).map(|n| format!("AddressInfo(a{n} 1.2.3.4);")).collect();
+    assert_value(&format!("{names} c :: Counter; InfiniteSource(LIMIT 1) -> c -> Discard;"), "c.count", "1");
+}
+
+#[test]
+fn simulated_time_ends() {
+    assert_value(
+        "c :: Counter; Idle -> c -> Discard; Script(wait 18000000000s, wait 18000000000s, print no);",
+        "c.count",
+        "0",
+    );
+}
