@@ -217,6 +217,11 @@ impl GraphTest {
                 return results;
             }
         };
+        let parse = |text: &str| {
+            let source = ConfigurationSource { name: "config", bytes: text.as_bytes() };
+            parse(&source, &[], &AllElements).map_err(|errors| errors.to_string())
+        };
+        router.allow_replacement(parse, AllElements);
         for call in &self.writes {
             if let Err(reason) = router.write_handler(call) {
                 results.errors = Some(format!("{call}: {reason}\n"));

@@ -3,12 +3,14 @@
 //! - [`language`] reads configurations: declarations, connections and compound elements. It writes them flat.
 //! - [`arguments`] parses the arguments of an element's configuration, with the argument types of Click.
 //! - [`engine`] connects elements, and takes packets through them.
+//! - [`control`] is the protocol by which other programs call the handlers of a running graph.
 //!
 //! All are pure: files, the clock, names of hosts and the set of element classes come from the caller, as traits.
 
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod control;
 pub mod engine;
 mod landmark;
 pub mod language;

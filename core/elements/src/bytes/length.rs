@@ -4,7 +4,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, ElementCost, GraphPacket,
     OrderDependence, PACKET_BYTES_MAX, RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class that shortens packets.
 pub static TRUNCATE: ElementClass = ElementClass {
@@ -111,6 +111,8 @@ struct Truncate {
 }
 
 impl Element for Truncate {
+    reconfigured_fields!(length, has_extra);
+
     handlers! {
         "nbytes": "the most bytes of a packet",
             read |this, _, _| Ok(this.length.to_string()),
@@ -142,6 +144,8 @@ struct Pad {
 }
 
 impl Element for Pad {
+    reconfigured_fields!(length);
+
     handlers! {
         "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }

@@ -7,7 +7,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -138,6 +138,8 @@ struct Classifier {
 }
 
 impl Element for Classifier {
+    reconfigured_fields!(rules);
+
     handlers! {
         "program": "the tests", read |this, _, _| Ok(this.rules.program(0));
     }

@@ -11,6 +11,7 @@ use weir_graph::engine::{
     BuildContext, BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost,
     GraphPacket, HandlerDefinition, OrderDependence, Reason, RoutingElement, Services, TextOutput,
 };
+use weir_graph::reconfigured_fields;
 
 /// The class with a pattern for each output.
 pub static CLASSIFIER: ElementClass = ElementClass {
@@ -216,6 +217,8 @@ impl IpRules {
 }
 
 impl Element for IpRules {
+    reconfigured_fields!(compiled, rules, patterns);
+
     fn handlers(&self) -> &'static [HandlerDefinition] {
         &HANDLERS[..=self.patterns.len().min(LISTED)]
     }

@@ -261,7 +261,25 @@ impl Element for ArpQuerier {
         Some(Rc::clone(&self.state) as Rc<dyn Any>)
     }
 
-    fn take_state(&mut self, earlier: &mut dyn Any) {
+    fn can_reconfigure(&self) -> bool {
+        true
+    }
+
+    fn reconfigure(&mut self, other: &mut dyn Any, _: &mut ElementContext<'_>) -> bool {
+        let Some(other) = other.downcast_mut::<ArpQuerier>() else { return false };
+        if self.shares != other.shares {
+            return false;
+        }
+        let ArpQuerier { ip, ethernet, broadcast, poll_timeout, polls_all, .. } = *other;
+        (self.ip, self.ethernet, self.broadcast) = (ip, ethernet, broadcast);
+        (self.poll_timeout, self.polls_all) = (poll_timeout, polls_all);
+        if self.shares.is_none() {
+            self.state.borrow_mut().take_limits(&other.state.borrow());
+        }
+        true
+    }
+
+    fn take_state(&mut self, earlier: &mut dyn Any, _: &mut ElementContext<'_>) {
         let Some(earlier) = earlier.downcast_mut::<ArpQuerier>() else { return };
         let host = |it: &ArpQuerier| (it.ip, it.ethernet, it.broadcast);
         if host(self) != host(earlier) {

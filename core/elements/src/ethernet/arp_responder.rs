@@ -8,7 +8,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     Reason, RoutingElement, Services, VLAN_TCI,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -153,6 +153,8 @@ fn show(Ipv4Prefix { address, mask }: Ipv4Prefix) -> String {
 }
 
 impl Element for ArpResponder {
+    reconfigured_fields!(entries, capacity);
+
     handlers! {
         "table": "the prefixes with their Ethernet addresses",
             read |this, _, _| {

@@ -125,6 +125,11 @@ impl ArpState {
         self.limits = limits;
     }
 
+    /// Takes over the limits of another table. What exceeds them goes with the next addition.
+    pub fn take_limits(&mut self, other: &ArpState) {
+        self.limits = other.limits;
+    }
+
     /// Returns the number of entries.
     pub fn count(&self) -> usize {
         self.entries.len()

@@ -102,10 +102,20 @@ impl Element for ArpTable {
         Some(Rc::clone(&self.state) as Rc<dyn Any>)
     }
 
-    fn take_state(&mut self, earlier: &mut dyn Any) {
+    fn take_state(&mut self, earlier: &mut dyn Any, _: &mut ElementContext<'_>) {
         if let Some(earlier) = earlier.downcast_mut::<ArpTable>() {
             self.state.borrow_mut().take(&mut earlier.state.borrow_mut());
         }
+    }
+
+    fn can_reconfigure(&self) -> bool {
+        true
+    }
+
+    fn reconfigure(&mut self, other: &mut dyn Any, _: &mut ElementContext<'_>) -> bool {
+        let Some(other) = other.downcast_mut::<ArpTable>() else { return false };
+        self.state.borrow_mut().take_limits(&other.state.borrow());
+        true
     }
 
     handlers! {

@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     PACKET_BYTES_MAX, RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -52,6 +52,8 @@ struct EtherEncap {
 }
 
 impl Element for EtherEncap {
+    reconfigured_fields!(ethertype, source, destination);
+
     handlers! {
         "ethertype": "the type of the payload",
             read |this, _, _| Ok(this.ethertype.to_string()),

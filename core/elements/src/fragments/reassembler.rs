@@ -232,6 +232,14 @@ impl IpReassembler {
 }
 
 impl Element for IpReassembler {
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any, _: &mut ElementContext<'_>) {
+        if let Some(earlier) = earlier.downcast_mut::<IpReassembler>() {
+            let (memory_max, length_annotation) = (self.memory_max, self.length_annotation);
+            std::mem::swap(self, earlier);
+            (self.memory_max, self.length_annotation) = (memory_max, length_annotation);
+        }
+    }
+
     handlers! {
         "dump": "counts, and the datagrams that wait", read |this, _, _| Ok(this.dump());
     }

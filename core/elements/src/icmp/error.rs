@@ -10,7 +10,7 @@ use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
     ICMP_PARAMPROB, OrderDependence, PacketPool, PacketType, RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -238,6 +238,8 @@ fn source_route(header: &[u8]) -> Option<SourceRoute<'_>> {
 }
 
 impl Element for IcmpError {
+    reconfigured_fields!(source, icmp_type, code, not_unicast, mtu, path_mtu, fixes);
+
     handlers! {
         "src": "the source address of the errors",
             read |this, _, _| Ok(this.source.to_string()),

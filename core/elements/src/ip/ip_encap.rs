@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -95,6 +95,8 @@ struct IpEncap {
 }
 
 impl Element for IpEncap {
+    reconfigured_fields!(new);
+
     handlers! {
         "src": "the source",
             read |this, _, _| Ok(this.new.source.to_string()),

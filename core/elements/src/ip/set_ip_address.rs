@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
     OrderDependence, RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -47,6 +47,8 @@ struct SetIpAddress {
 }
 
 impl Element for SetIpAddress {
+    reconfigured_fields!(address, annotation);
+
     handlers! {
         "addr": "the address",
             read |this, _, _| Ok(this.address.to_string()),

@@ -7,7 +7,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -71,6 +71,8 @@ struct UdpIpEncap {
 }
 
 impl Element for UdpIpEncap {
+    reconfigured_fields!(new, source_port, destination_port, has_checksum);
+
     handlers! {
         "src": "the source",
             read |this, _, _| Ok(this.new.source.to_string()),

@@ -2,8 +2,8 @@
 
 use crate::control::general;
 use weir_graph::engine::{
-    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
-    RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost, GraphPacket,
+    OrderDependence, RoutingElement, Services,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -68,6 +68,12 @@ impl AverageCounter {
 }
 
 impl Element for AverageCounter {
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any, _: &mut ElementContext<'_>) {
+        if let Some(AverageCounter { packets, bytes, first, last, .. }) = earlier.downcast_ref() {
+            (self.packets, self.bytes, self.first, self.last) = (*packets, *bytes, *first, *last);
+        }
+    }
+
     handlers! {
         "count": "the number of packets", read |this, _, _| Ok(this.packets.to_string());
         "byte_count": "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());

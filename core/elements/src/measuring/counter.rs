@@ -103,6 +103,14 @@ impl Element for Counter {
         Ok(())
     }
 
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any, _: &mut ElementContext<'_>) {
+        if let Some(earlier) = earlier.downcast_mut::<Counter>() {
+            (self.packets, self.bytes) = (earlier.packets, earlier.bytes);
+            std::mem::swap(&mut self.packet_rate, &mut earlier.packet_rate);
+            std::mem::swap(&mut self.byte_rate, &mut earlier.byte_rate);
+        }
+    }
+
     fn effects(&self) -> Option<Effects> {
         (self.count_call.is_some() || self.byte_count_call.is_some()).then_some(Effects::CONTROL)
     }

@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, ElementCost, GraphPacket,
     OrderDependence, RoutingElement, Services, TextOutput,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -116,6 +116,8 @@ impl Print {
 }
 
 impl Element for Print {
+    reconfigured_fields!(label, most, contents, has_time, has_headroom, active);
+
     handlers! {
         "active": "false if nothing is printed",
             read |this, _, _| Ok(this.active.to_string()),

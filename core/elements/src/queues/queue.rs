@@ -207,10 +207,27 @@ impl Queue {
 }
 
 impl Element for Queue {
-    fn take_state(&mut self, earlier: &mut dyn std::any::Any) {
-        if let Some(earlier) = earlier.downcast_mut::<Queue>() {
-            self.packets.append(&mut earlier.packets);
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any, cx: &mut ElementContext<'_>) {
+        let Some(earlier) = earlier.downcast_mut::<Queue>() else { return };
+        // Also those that exceed a smaller capacity, so that no packet is lost.
+        self.packets.append(&mut earlier.packets);
+        (self.drops, self.highwater) = (earlier.drops, earlier.highwater.max(self.packets.len()));
+        if !self.packets.is_empty() {
+            cx.services.wake(self.nonempty);
         }
+        if self.packets.len() >= self.capacity {
+            cx.services.signals.sleep(self.nonfull);
+        }
+    }
+
+    fn can_reconfigure(&self) -> bool {
+        true
+    }
+
+    fn reconfigure(&mut self, other: &mut dyn std::any::Any, cx: &mut ElementContext<'_>) -> bool {
+        let Some(other) = other.downcast_mut::<Queue>() else { return false };
+        self.set_capacity(other.capacity, cx);
+        true
     }
 
     fn nonempty_signal(&self) -> Option<SignalId> {

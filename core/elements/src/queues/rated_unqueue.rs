@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
     OrderDependence, Reason, TaskRun, WaitsFor,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 use weir_units::{BitsPerSecond, Nanos};
 
 /// The class whose rate is in packets.
@@ -146,6 +146,8 @@ impl RatedUnqueue {
 }
 
 impl Element for RatedUnqueue {
+    reconfigured_fields!(bucket, burst, active; then |_, cx| cx.schedule());
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.waits_for = cx.wait_for_packets(0);
         cx.add_task(self.active);

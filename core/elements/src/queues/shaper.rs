@@ -5,7 +5,7 @@ use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
     OrderDependence, Reason, SignalId, TaskRun, WaitsFor,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -64,6 +64,8 @@ impl Shaper {
 }
 
 impl Element for Shaper {
+    reconfigured_fields!(rate; then |this, cx| cx.services.wake(this.due));
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         // The task does nothing but to pass the signal of packets upstream on.
         self.waits_for = cx.wait_for_packets(0);

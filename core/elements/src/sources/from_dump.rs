@@ -1,5 +1,6 @@
 //! `FromDump`: reads packets from a capture.
 
+use std::any::Any;
 use weir_graph::arguments::{ArgumentFault, FileName, FixedDecimal, RawArgument};
 use weir_graph::engine::{
     BuiltElement, CaptureReader, CapturedPacket, EXTRA_LENGTH, Effects, Element, ElementClass,
@@ -83,6 +84,7 @@ Handlers:
             active,
             end_call: if stop { Some("stop".to_owned()) } else { call.map(|call| call.0) },
             count: 0,
+            is_continued: false,
             nonempty: cx.services.signals.create(active),
             waits_for: WaitsFor::Nothing,
         }))
@@ -140,6 +142,8 @@ struct FromDump {
     active: bool,
     end_call: Option<String>,
     count: u64,
+    /// The element takes over the open capture of an earlier one.
+    is_continued: bool,
     nonempty: SignalId,
     waits_for: WaitsFor,
 }
@@ -210,8 +214,28 @@ impl FromDump {
 }
 
 impl Element for FromDump {
+    fn continues(&mut self, earlier: &dyn Any) -> bool {
+        self.is_continued = earlier.downcast_ref::<FromDump>().is_some_and(|it| it.file == self.file);
+        self.is_continued
+    }
+
+    fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
+        let Some(earlier) = earlier.downcast_mut::<FromDump>() else { return };
+        (self.reader, self.next) = (earlier.reader.take(), earlier.next.take());
+        (self.shift, self.count) = (earlier.shift, earlier.count);
+        // Times after the first packet are known since it came.
+        if self.count > 0 {
+            self.limits = earlier.limits;
+        }
+        if self.reader.is_none() {
+            cx.services.signals.sleep(self.nonempty);
+        }
+    }
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
-        self.reader = Some(cx.services.system.open_capture(&self.file)?);
+        if !self.is_continued {
+            self.reader = Some(cx.services.system.open_capture(&self.file)?);
+        }
         if cx.ports().outputs_push[0] {
             self.waits_for = cx.wait_for_room(0);
             cx.add_task(self.active);

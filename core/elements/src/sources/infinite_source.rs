@@ -6,7 +6,7 @@ use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
     OrderDependence, Reason, SignalId, TaskRun, WaitsFor, most_packets,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -119,6 +119,8 @@ impl InfiniteSource {
 }
 
 impl Element for InfiniteSource {
+    reconfigured_fields!(content, limit, burst, active, has_time, end_call, count; then |this, cx| this.wake(cx));
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().outputs_push[0] {
             self.waits_for = cx.wait_for_room(0);

@@ -1,5 +1,6 @@
 //! `ToDump`: writes packets to a capture.
 
+use std::any::Any;
 use weir_graph::arguments::{FileName, WordArgument};
 use weir_graph::engine::{
     BuiltElement, CaptureWriter, EXTRA_LENGTH, Effects, Element, ElementClass, ElementContext, ElementCost,
@@ -58,6 +59,8 @@ Handlers:
             snap,
             has_extra,
             count: 0,
+            is_continued: false,
+            is_handed_over: false,
             waits_for: WaitsFor::Nothing,
         }))
     },
@@ -73,6 +76,10 @@ struct ToDump {
     snap: u32,
     has_extra: bool,
     count: u64,
+    /// The open capture is taken over from an earlier element.
+    is_continued: bool,
+    /// A later element goes on with the capture.
+    is_handed_over: bool,
     waits_for: WaitsFor,
 }
 
@@ -101,8 +108,23 @@ impl ToDump {
 }
 
 impl Element for ToDump {
+    fn continues(&mut self, earlier: &dyn Any) -> bool {
+        let is_same = |it: &ToDump| it.file == self.file && it.link_type == self.link_type;
+        self.is_continued = earlier.downcast_ref::<ToDump>().is_some_and(is_same);
+        self.is_continued
+    }
+
+    fn take_state(&mut self, earlier: &mut dyn Any, _: &mut ElementContext<'_>) {
+        if let Some(earlier) = earlier.downcast_mut::<ToDump>() {
+            (self.writer, self.count) = (earlier.writer.take(), earlier.count);
+            earlier.is_handed_over = true;
+        }
+    }
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
-        self.writer = Some(cx.services.system.create_capture(&self.file, self.link_type, self.snap)?);
+        if !self.is_continued {
+            self.writer = Some(cx.services.system.create_capture(&self.file, self.link_type, self.snap)?);
+        }
         if cx.ports().inputs_pull[0] {
             self.waits_for = cx.wait_for_packets(0);
             cx.add_task(true);
@@ -124,6 +146,7 @@ impl Element for ToDump {
     fn finish(&mut self, _: &mut Services) -> Result<(), Reason> {
         match self.writer.as_mut() {
             Some(writer) => writer.finish().map_err(|reason| format!("{}: {reason}", self.file)),
+            None if self.is_handed_over => Ok(()),
             None => Err(format!("{} is not complete", self.file)),
         }
     }

@@ -5,7 +5,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     PAINT, RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -46,6 +46,8 @@ struct Paint {
 }
 
 impl Element for Paint {
+    reconfigured_fields!(color, offset);
+
     handlers! {
         "color": "the number",
             read |this, _, _| Ok(this.color.to_string()),

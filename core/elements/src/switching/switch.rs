@@ -4,7 +4,7 @@ use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
-use weir_graph::handlers;
+use weir_graph::{handlers, reconfigured_fields};
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -46,6 +46,8 @@ struct Switch {
 }
 
 impl Element for Switch {
+    reconfigured_fields!(output);
+
     handlers! {
         "switch": "the number of the output",
             read |this, _, _| Ok(this.output.to_string()),

@@ -8,12 +8,15 @@ use super::names::DefinedNames;
 use super::order::Order;
 use super::packet::{GraphPacket, PacketPool};
 use super::ports::ElementPorts;
+use super::replace::Replacement;
 use super::schedule::Schedule;
 use super::signal::{SignalId, SignalTable, WaitsFor};
 use crate::arguments::ArgumentContext;
 use crate::language::ElementDeclaration;
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use weir_units::Timestamp;
 
 /// A packet on its way from an output.
@@ -46,8 +49,21 @@ pub struct Services {
     /// The element that decides when the driver stops.
     pub(super) stop_manager: Option<usize>,
     /// The number of handlers that run, each called by the one before.
-    handler_depth: usize,
-    random: u64,
+    pub(super) handler_depth: usize,
+    /// The way to another configuration, if the graph may be replaced.
+    pub(super) replacement: Option<Box<Replacement>>,
+    /// The arguments of elements that have got others while the graph runs.
+    pub(super) reconfigured: BTreeMap<usize, Arc<str>>,
+    /// The elements that wait for a signal of the system, by its number.
+    pub(super) system_signals: BTreeSet<(i32, usize)>,
+    pub(super) random: u64,
+}
+
+impl Default for Services {
+    /// Returns services without a system, with a simulated clock.
+    fn default() -> Self {
+        Self::new(Box::new(super::effects::NoFiles), Box::<super::clock::SimulatedClock>::default(), 0)
+    }
 }
 
 /// The most handlers that run at a time, each called by the one before.
@@ -68,6 +84,9 @@ impl Services {
             stops: 0,
             stop_manager: None,
             handler_depth: 0,
+            replacement: None,
+            reconfigured: BTreeMap::new(),
+            system_signals: BTreeSet::new(),
             random: seed,
         }
     }
@@ -103,6 +122,12 @@ impl Services {
     /// Calls a write handler, when the element that runs has returned. `element` is the index of the element that calls.
     pub fn call_later(&mut self, element: usize, call: &str) {
         self.calls.push((element, call.to_owned()));
+    }
+
+    /// Has the handler of an element called when the program gets a signal of the system, such as 1 for HUP: its handler
+    /// `step` with the value `signal`.
+    pub fn wait_for_signal(&mut self, number: i32, element: usize) {
+        self.system_signals.insert((number, element));
     }
 
     /// Starts the random numbers anew.
@@ -257,7 +282,7 @@ impl ElementContext<'_> {
     ///
     /// Fails with a reason if there is no such handler.
     pub fn read_handler(&mut self, call: &str) -> Result<String, Reason> {
-        self.nest(|cx| super::handler::read(cx, call))
+        self.nest(|cx| super::handler::read(cx, call).map_err(|error| error.text))
     }
 
     /// Writes a handler, by `ELEMENT.HANDLER` or the name of a handler of the graph, with the value behind a space.
@@ -266,7 +291,7 @@ impl ElementContext<'_> {
     ///
     /// Fails with a reason if there is no such handler, or it does not take the value.
     pub fn write_handler(&mut self, call: &str) -> Result<String, Reason> {
-        self.nest(|cx| super::handler::write(cx, call))
+        self.nest(|cx| super::handler::write(cx, call).map_err(|error| error.text))
     }
 
     /// Runs a call of a handler, unless too many are running.

@@ -55,6 +55,7 @@ impl Router {
             }
             let Some(element) = self.services.schedule.next_task() else { break };
             self.run_task(element);
+            self.switch();
         }
         let has_task = self.services.schedule.has_task();
         // A timer at the end of time never expires.
@@ -67,6 +68,7 @@ impl Router {
             while let Some((element, key)) = self.services.schedule.expired_timer(now) {
                 self.context(element).with_element(element, |it, cx| it.element().timer_expired(key, cx));
                 self.dispatch();
+                self.switch();
             }
         } else if !has_task {
             return false;
@@ -179,7 +181,7 @@ fn call_handlers(graph: &ElementGraph, elements: &mut [Option<BuiltElement>], se
         let mut cx = ElementContext { services: &mut *services, elements: &mut *elements, graph, this };
         if let Err(reason) = super::handler::write(&mut cx, &call) {
             let name = graph.declared.get(this).map_or("", |it| &*it.name);
-            services.system.write_text(TextOutput::Error, &format!("{name}: {call}: {reason}\n"));
+            services.system.write_text(TextOutput::Error, &format!("{name}: {call}: {}\n", reason.text));
         }
     }
 }

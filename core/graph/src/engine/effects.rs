@@ -96,6 +96,21 @@ pub trait System {
 
     /// Writes a text.
     fn write_text(&mut self, output: TextOutput, text: &str);
+
+    /// Returns the number of the process; 0 if there is none.
+    fn process_id(&self) -> u32 {
+        0
+    }
+
+    /// Sends a signal to a process, or to a group of processes for a negative number.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no processes.
+    fn send_signal(&mut self, process: i32, signal: i32) -> Result<(), String> {
+        let _ = (process, signal);
+        Err("there are no processes here".to_owned())
+    }
 }
 
 /// A system whose captures are empty, and that keeps nothing: for checks, and tests without files.

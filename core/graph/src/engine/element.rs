@@ -84,9 +84,29 @@ pub trait Element: Any {
         let _ = (key, cx);
     }
 
-    /// Takes over the state of an element of the same name and class from an earlier configuration.
-    fn take_state(&mut self, earlier: &mut dyn Any) {
+    /// Returns true if this element takes over the state of an element of the same name from the configuration that it
+    /// replaces. It is asked before [`Element::initialize`], which then leaves to [`Element::take_state`] what the earlier
+    /// element has, such as an open file. The earlier element still runs if the new configuration turns out to be wrong.
+    fn continues(&mut self, earlier: &dyn Any) -> bool {
         let _ = earlier;
+        true
+    }
+
+    /// Takes over the state of an element of the same name from the configuration that this one replaces. The clock and
+    /// the system are not there yet.
+    fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
+        let _ = (earlier, cx);
+    }
+
+    /// Returns true if the element can take other arguments while the graph runs.
+    fn can_reconfigure(&self) -> bool {
+        false
+    }
+
+    /// Takes the arguments of another element of its class, which was made for that. Returns false if it cannot.
+    fn reconfigure(&mut self, other: &mut dyn Any, cx: &mut ElementContext<'_>) -> bool {
+        let _ = (other, cx);
+        false
     }
 
     /// Returns the signal of an element that others can pull from: active while packets may be there.
@@ -208,6 +228,31 @@ macro_rules! handlers {
                 })?)*
                 _ => None,
             }
+        }
+    };
+}
+
+/// Makes the functions by which an element takes other arguments while the graph runs. The fields are those that follow
+/// from the arguments. A function behind `then` gets the element and the context.
+#[macro_export]
+macro_rules! reconfigured_fields {
+    ($($field:ident),+ $(; then $then:expr)?) => {
+        fn can_reconfigure(&self) -> bool {
+            true
+        }
+
+        fn reconfigure(
+            &mut self,
+            other: &mut dyn std::any::Any,
+            #[allow(unused_variables)] cx: &mut $crate::engine::ElementContext<'_>,
+        ) -> bool {
+            let Some(other) = other.downcast_mut::<Self>() else { return false };
+            $(std::mem::swap(&mut self.$field, &mut other.$field);)+
+            $({
+                let then: fn(&mut Self, &mut $crate::engine::ElementContext<'_>) = $then;
+                then(self, cx);
+            })?
+            true
         }
     };
 }

@@ -1,73 +1,169 @@
 //! Handlers: names under which elements and the graph give values and take commands.
 //!
-//! `ELEMENT.HANDLER` names a handler of an element, and a name without a dot one of the graph. Every element has `name`,
-//! `class`, `config`, `ports` and `handlers`, and one with a task `scheduled` and `tickets`.
+//! `ELEMENT.HANDLER` names a handler of an element, and a name without a dot one of the graph. [`OF_ELEMENTS`],
+//! [`OF_TASKS`] and [`OF_GRAPHS`] are the handlers that all of them have.
 
 use super::context::ElementContext;
 use super::element::{HandlerDefinition, Reason};
+use crate::language::{FlatConfiguration, FlatLayout, Requirement};
 use crate::nearest::suggestion;
 use std::fmt::Write;
 
+/// The kind of error of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandlerFault {
+    /// No element has this name.
+    NoElement,
+    /// There is no handler of this name.
+    NoHandler,
+    /// The handler can only be written, or only be read.
+    OtherDirection,
+    /// The handler does not take the value, or has none.
+    Failed,
+    /// The graph has ended.
+    NoGraph,
+}
+
+/// An error of a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct HandlerError {
+    /// The kind.
+    pub fault: HandlerFault,
+    /// The reason.
+    pub text: Reason,
+}
+
+impl From<Reason> for HandlerError {
+    fn from(text: Reason) -> Self {
+        Self { fault: HandlerFault::Failed, text }
+    }
+}
+
+const fn definition(
+    name: &'static str,
+    reads: bool,
+    writes: bool,
+    description: &'static str,
+) -> HandlerDefinition {
+    HandlerDefinition { name, reads, writes, description }
+}
+
 /// The handlers that every element has.
 const OF_ELEMENTS: &[HandlerDefinition] = &[
-    HandlerDefinition { name: "name", reads: true, writes: false, description: "the name" },
-    HandlerDefinition { name: "class", reads: true, writes: false, description: "the class" },
-    HandlerDefinition { name: "config", reads: true, writes: false, description: "the arguments" },
-    HandlerDefinition {
-        name: "ports",
-        reads: true,
-        writes: false,
-        description: "the ports, and what they are connected to",
-    },
-    HandlerDefinition {
-        name: "handlers",
-        reads: true,
-        writes: false,
-        description: "the names of all handlers",
-    },
+    definition("name", true, false, "the name"),
+    definition("class", true, false, "the class"),
+    definition("config", true, false, "the arguments"),
+    definition("ports", true, false, "the ports, and what they are connected to"),
+    definition("handlers", true, false, "the names of all handlers"),
 ];
 
 /// The handlers that every element with a task has.
 const OF_TASKS: &[HandlerDefinition] = &[
-    HandlerDefinition {
-        name: "scheduled",
-        reads: true,
-        writes: true,
-        description: "true if the task is scheduled",
-    },
-    HandlerDefinition { name: "tickets", reads: true, writes: true, description: "the task's tickets" },
+    definition("scheduled", true, true, "true if the task is scheduled"),
+    definition("tickets", true, true, "the task's tickets"),
 ];
 
-/// Reads a handler.
-pub(super) fn read(cx: &mut ElementContext<'_>, call: &str) -> Result<String, Reason> {
+/// The handlers of a graph.
+const OF_GRAPHS: &[HandlerDefinition] = &[
+    definition("version", true, false, "the version of weir"),
+    definition("driver", true, false, "the kind of driver, as Click names it"),
+    definition("config", true, false, "the text of the configuration"),
+    definition("flatconfig", true, false, "the configuration without compound elements"),
+    definition("requirements", true, false, "the packages that the configuration requires"),
+    definition("packages", true, false, "the loaded packages: none"),
+    definition("list", true, false, "the number of elements, and their names"),
+    definition("classes", true, false, "the classes of the elements"),
+    definition("handlers", true, false, "the names of all handlers of the graph"),
+    definition("errors", true, false, "the errors of the latest hotconfig"),
+    definition("stop", false, true, "stops the driver"),
+    definition(REPLACES, false, true, "replaces the graph by another configuration"),
+];
+
+/// The handler that exists only in a graph that can be replaced.
+const REPLACES: &str = "hotconfig";
+
+/// Reads a handler, with an argument behind a space.
+pub(super) fn read(cx: &mut ElementContext<'_>, call: &str) -> Result<String, HandlerError> {
     let (name, argument) = split(call);
-    let Some((element, handler)) = name.rsplit_once('.') else { return read_global(cx, name) };
+    read_named(cx, name, argument)
+}
+
+/// Writes a handler, with the value behind a space.
+pub(super) fn write(cx: &mut ElementContext<'_>, call: &str) -> Result<String, HandlerError> {
+    let (name, value) = split(call);
+    write_named(cx, name, value)
+}
+
+/// Reads a handler.
+pub(super) fn read_named(
+    cx: &mut ElementContext<'_>,
+    name: &str,
+    argument: &str,
+) -> Result<String, HandlerError> {
+    let Some((element, handler)) = name.rsplit_once('.') else {
+        return match read_global(cx, name) {
+            Some(text) => Ok(text),
+            None => Err(no_handler(name, name, &of_graph(cx), true)),
+        };
+    };
     let index = find(cx, element)?;
     if let Some(text) = read_common(cx, index, handler) {
         return Ok(text);
     }
-    let result = cx.with_element(index, |it, cx| it.element().read_handler(handler, argument, cx));
+    let result = cx.with_element(index, |it, cx| it.element().read_handler(handler, argument.trim(), cx));
     match result {
-        Some(Some(result)) => result,
-        Some(None) => Err(no_handler(cx, index, element, handler, |it| it.reads)),
-        None => Err(format!("element '{element}' is busy: it calls this handler itself")),
+        Some(Some(result)) => Ok(result?),
+        Some(None) => Err(no_handler(name, handler, &all_handlers(cx, index), true)),
+        None => Err(busy(element)),
     }
 }
 
 /// Writes a handler.
-pub(super) fn write(cx: &mut ElementContext<'_>, call: &str) -> Result<String, Reason> {
-    let (name, value) = split(call);
-    let Some((element, handler)) = name.rsplit_once('.') else { return write_global(cx, name) };
+pub(super) fn write_named(
+    cx: &mut ElementContext<'_>,
+    name: &str,
+    value: &str,
+) -> Result<String, HandlerError> {
+    let Some((element, handler)) = name.rsplit_once('.') else {
+        return match name {
+            "stop" => {
+                cx.services.stop();
+                Ok(String::new())
+            }
+            REPLACES if cx.services.replacement.is_some() => Ok(super::replace::replace(cx, value)?),
+            _ => Err(no_handler(name, name, &of_graph(cx), false)),
+        };
+    };
+    let value = value.trim();
     let index = find(cx, element)?;
     if let Some(result) = write_task(cx, index, handler, value) {
-        return result.map(|()| String::new());
+        result?;
+        return Ok(String::new());
+    }
+    if handler == "config" && can_reconfigure(cx, index) {
+        super::replace::reconfigure(cx, index, value)?;
+        return Ok(String::new());
     }
     let result = cx.with_element(index, |it, cx| it.element().write_handler(handler, value, cx));
     match result {
-        Some(Some(result)) => result,
-        Some(None) => Err(no_handler(cx, index, element, handler, |it| it.writes)),
-        None => Err(format!("element '{element}' is busy: it calls this handler itself")),
+        Some(Some(result)) => Ok(result?),
+        Some(None) => Err(no_handler(name, handler, &all_handlers(cx, index), false)),
+        None => Err(busy(element)),
     }
+}
+
+/// Checks that a handler exists, and can be read or written.
+pub(super) fn check(cx: &mut ElementContext<'_>, name: &str, is_read: bool) -> Result<(), HandlerError> {
+    let (handler, all) = match name.rsplit_once('.') {
+        None => (name, of_graph(cx)),
+        Some((element, handler)) => {
+            let index = find(cx, element)?;
+            (handler, all_handlers(cx, index))
+        }
+    };
+    let is_it = |it: &HandlerDefinition| it.name == handler && if is_read { it.reads } else { it.writes };
+    if all.iter().any(is_it) { Ok(()) } else { Err(no_handler(name, handler, &all, is_read)) }
 }
 
 fn split(call: &str) -> (&str, &str) {
@@ -75,16 +171,33 @@ fn split(call: &str) -> (&str, &str) {
     call.split_once(char::is_whitespace).map_or((call, ""), |(name, rest)| (name, rest.trim()))
 }
 
-fn find(cx: &ElementContext<'_>, element: &str) -> Result<usize, Reason> {
+fn find(cx: &ElementContext<'_>, element: &str) -> Result<usize, HandlerError> {
     let index = cx.graph.by_name(element).or_else(|| cx.graph.find(cx.this, element));
     index.ok_or_else(|| {
         let names = cx.graph.declared.iter().map(|it| &*it.name);
-        format!("no element named '{element}'{}", suggestion(element, names))
+        let text = format!("no element named '{element}'{}", suggestion(element, names));
+        HandlerError { fault: HandlerFault::NoElement, text }
     })
+}
+
+fn busy(element: &str) -> HandlerError {
+    format!("element '{element}' is busy: it calls this handler itself").into()
+}
+
+fn can_reconfigure(cx: &mut ElementContext<'_>, index: usize) -> bool {
+    cx.elements[index].as_mut().is_some_and(|it| it.element().can_reconfigure())
+}
+
+fn of_graph(cx: &ElementContext<'_>) -> Vec<HandlerDefinition> {
+    let is_there = |it: &&HandlerDefinition| it.name != REPLACES || cx.services.replacement.is_some();
+    OF_GRAPHS.iter().filter(is_there).copied().collect()
 }
 
 fn all_handlers(cx: &mut ElementContext<'_>, index: usize) -> Vec<HandlerDefinition> {
     let mut all = OF_ELEMENTS.to_vec();
+    if let Some(config) = all.iter_mut().find(|it| it.name == "config") {
+        config.writes = can_reconfigure(cx, index);
+    }
     if cx.services.schedule.tickets(index).is_some() {
         all.extend(OF_TASKS);
     }
@@ -92,16 +205,26 @@ fn all_handlers(cx: &mut ElementContext<'_>, index: usize) -> Vec<HandlerDefinit
     all
 }
 
-fn no_handler(
-    cx: &mut ElementContext<'_>,
-    index: usize,
-    element: &str,
-    handler: &str,
-    wanted: impl Fn(&HandlerDefinition) -> bool,
-) -> Reason {
-    let all = all_handlers(cx, index);
-    let names = all.iter().filter(|it| wanted(it)).map(|it| it.name);
-    format!("no handler named '{element}.{handler}'{}", suggestion(handler, names))
+/// Returns the error of a call of a handler that does not exist, or not for this direction.
+fn no_handler(name: &str, handler: &str, all: &[HandlerDefinition], is_read: bool) -> HandlerError {
+    if all.iter().any(|it| it.name == handler) {
+        let directions = if is_read { "written, not read" } else { "read, not written" };
+        let text = format!("handler '{name}' can be {directions}");
+        return HandlerError { fault: HandlerFault::OtherDirection, text };
+    }
+    let names = all.iter().filter(|it| if is_read { it.reads } else { it.writes }).map(|it| it.name);
+    let kind = if name == handler { "global handler" } else { "handler" };
+    let text = format!("no {kind} named '{name}'{}", suggestion(handler, names));
+    HandlerError { fault: HandlerFault::NoHandler, text }
+}
+
+fn list(all: &[HandlerDefinition]) -> String {
+    let mut text = String::new();
+    for HandlerDefinition { name, reads, writes, .. } in all {
+        let mode = [(*reads, "r"), (*writes, "w")].map(|(is, letter)| if is { letter } else { "" }).concat();
+        _ = writeln!(text, "{name}\t{mode}");
+    }
+    text
 }
 
 fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Option<String> {
@@ -109,16 +232,8 @@ fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Opti
     Some(match handler {
         "name" => declared.name.to_string(),
         "class" => declared.class.to_string(),
-        "config" => declared.configuration.to_string(),
-        "handlers" => {
-            let mut text = String::new();
-            for HandlerDefinition { name, reads, writes, .. } in all_handlers(cx, index) {
-                let mode =
-                    [(reads, "r"), (writes, "w")].map(|(is, letter)| if is { letter } else { "" }).concat();
-                _ = writeln!(text, "{name}\t{mode}");
-            }
-            text
-        }
+        "config" => cx.services.reconfigured.get(&index).unwrap_or(&declared.configuration).to_string(),
+        "handlers" => list(&all_handlers(cx, index)),
         "ports" => ports(cx, index),
         "scheduled" => {
             cx.services.schedule.tickets(index)?;
@@ -180,38 +295,42 @@ fn write_task(
     }
 }
 
-/// The handlers of the graph that can be read.
-const GLOBAL_READ: &[&str] = &["classes", "handlers", "list"];
-
-fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Result<String, Reason> {
+fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
     let lines = |all: &mut dyn Iterator<Item = String>| all.map(|it| it + "\n").collect::<String>();
-    match name {
+    Some(match name {
+        "version" => env!("CARGO_PKG_VERSION").to_owned(),
+        // Tools of Click look for the driver that runs in a program.
+        "driver" => "userlevel".to_owned(),
+        "config" => cx.graph.rest.text.to_string(),
+        "flatconfig" => flat(cx).to_text(FlatLayout::Plain),
+        "requirements" => lines(&mut cx.graph.rest.requirements.iter().map(|it| match it {
+            Requirement::Package(name) => format!("package {name}"),
+            Requirement::CompactConfiguration => "compact_config".to_owned(),
+        })),
+        "packages" => String::new(),
         "list" => {
             let names = lines(&mut cx.graph.declared.iter().map(|it| it.name.to_string()));
-            Ok(format!("{}\n{names}", cx.graph.declared.len()))
+            format!("{}\n{names}", cx.graph.declared.len())
         }
         "classes" => {
             let mut all: Vec<&str> = cx.graph.classes.iter().map(|it| it.name).collect();
             all.sort_unstable();
             all.dedup();
-            Ok(lines(&mut all.into_iter().map(str::to_owned)))
+            lines(&mut all.into_iter().map(str::to_owned))
         }
-        "handlers" => {
-            let read = GLOBAL_READ.iter().map(|it| format!("{it}\tr"));
-            Ok(lines(&mut read.chain(["stop\tw".to_owned()])))
-        }
-        _ => {
-            Err(format!("no global handler named '{name}'{}", suggestion(name, GLOBAL_READ.iter().copied())))
-        }
-    }
+        "handlers" => list(&of_graph(cx)),
+        "errors" => cx.services.replacement.as_ref().map_or(String::new(), |it| it.errors.clone()),
+        _ => return None,
+    })
 }
 
-fn write_global(cx: &mut ElementContext<'_>, name: &str) -> Result<String, Reason> {
-    match name {
-        "stop" => {
-            cx.services.stop();
-            Ok(String::new())
+/// Returns the flat configuration, with the present arguments of its elements.
+fn flat(cx: &ElementContext<'_>) -> FlatConfiguration {
+    let mut flat = FlatConfiguration { elements: cx.graph.declared.clone(), ..cx.graph.rest.clone() };
+    for (element, configuration) in &cx.services.reconfigured {
+        if let Some(element) = flat.elements.get_mut(*element) {
+            element.configuration = configuration.clone();
         }
-        _ => Err(format!("no global handler named '{name}'{}", suggestion(name, ["stop"].into_iter()))),
     }
+    flat
 }

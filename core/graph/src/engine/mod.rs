@@ -24,6 +24,7 @@ mod packet;
 mod plan;
 mod ports;
 mod pull;
+mod replace;
 mod router;
 mod schedule;
 mod search;
@@ -43,6 +44,7 @@ pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets,
 };
+pub use handler::{HandlerError, HandlerFault};
 pub use names::DefinedNames;
 pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBytes};
 pub use plan::{OneByOne, Plan};

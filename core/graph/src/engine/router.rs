@@ -8,6 +8,7 @@ use super::context::{ElementContext, Services};
 use super::driver::Driver;
 use super::effects::System;
 use super::element::BuiltElement;
+use super::handler::HandlerError;
 use super::names::DefinedNames;
 use super::plan::{OneByOne, Plan};
 use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
@@ -15,11 +16,12 @@ use super::pull::{PullWay, way};
 use super::schedule::TICKETS_DEFAULT;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
+use crate::control::{HandlerAction, HandlerCall};
 use crate::language::{ElementDeclaration, FlatConfiguration};
 use crate::nearest::suggestion;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_units::Timestamp;
 
@@ -65,6 +67,8 @@ pub struct ElementGraph {
     plans: Vec<Vec<OnceCell<Plan>>>,
     names: BTreeMap<Arc<str>, usize>,
     tickets: BTreeMap<usize, u32>,
+    /// The configuration, without its elements.
+    pub(super) rest: FlatConfiguration,
 }
 
 impl ElementGraph {
@@ -89,7 +93,7 @@ impl ElementGraph {
         self.names.get(name).copied()
     }
 
-    fn error(&self, element: usize, text: impl std::fmt::Display) -> GraphError {
+    pub(super) fn error(&self, element: usize, text: impl std::fmt::Display) -> GraphError {
         let ElementDeclaration { name, class, landmark, .. } = &self.declared[element];
         GraphError {
             landmark: landmark.clone(),
@@ -148,10 +152,29 @@ impl Router {
         clock: Box<dyn GraphClock>,
         options: RunOptions,
     ) -> Result<Self, Vec<GraphError>> {
-        let mut graph = connect(configuration, classes)?;
-        let mut services = Services::new(system, clock, options.seed);
+        let mut router =
+            Self::assemble(configuration, classes, Services::new(system, clock, options.seed), options)
+                .map_err(|failed| failed.1)?;
+        router.initialize()?;
+        Ok(router)
+    }
+
+    /// Makes a graph whose elements are configured, and not yet prepared. Fails with the services, too.
+    pub(super) fn assemble(
+        configuration: FlatConfiguration,
+        classes: &dyn ElementClasses,
+        mut services: Services,
+        options: RunOptions,
+    ) -> Result<Self, Box<(Services, Vec<GraphError>)>> {
+        let mut graph = match connect(configuration, classes) {
+            Ok(graph) => graph,
+            Err(errors) => return Err(Box::new((services, errors))),
+        };
         services.schedule.resize(graph.declared.len());
-        let mut elements = build(&graph, &mut services)?;
+        let mut elements = match build(&graph, &mut services) {
+            Ok(elements) => elements,
+            Err(errors) => return Err(Box::new((services, errors))),
+        };
         for (element, declared) in graph.declared.iter().enumerate() {
             let tickets = services.names.tickets_of(&declared.name);
             if tickets != TICKETS_DEFAULT {
@@ -169,9 +192,9 @@ impl Router {
             let text = format!(
                 "packets are pulled through more than {PULL_DEPTH_MAX} elements that wait for each other"
             );
-            return Err(vec![router.graph.error(element, text)]);
+            let error = router.graph.error(element, text);
+            return Err(Box::new((router.services, vec![error])));
         }
-        router.initialize()?;
         Ok(router)
     }
 
@@ -220,7 +243,7 @@ impl Router {
         None
     }
 
-    fn initialize(&mut self) -> Result<(), Vec<GraphError>> {
+    pub(super) fn initialize(&mut self) -> Result<(), Vec<GraphError>> {
         let mut errors = Vec::new();
         for index in 0..self.elements.len() {
             let result = self.context(index).with_element(index, |it, cx| it.element().initialize(cx));
@@ -249,7 +272,8 @@ impl Router {
     pub fn read_handler(&mut self, call: &str) -> Result<String, String> {
         let result = super::handler::read(&mut self.context(usize::MAX), call);
         self.dispatch();
-        result
+        self.switch();
+        result.map_err(|error| error.text)
     }
 
     /// Writes a handler, with the value behind a space.
@@ -260,7 +284,61 @@ impl Router {
     pub fn write_handler(&mut self, call: &str) -> Result<String, String> {
         let result = super::handler::write(&mut self.context(usize::MAX), call);
         self.dispatch();
+        self.switch();
+        result.map_err(|error| error.text)
+    }
+
+    /// Calls a handler for another program.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the handler does, or if there is none.
+    pub fn call_handler(&mut self, call: &HandlerCall) -> Result<String, HandlerError> {
+        let HandlerCall { action, name, value } = call;
+        // An element can be called by its number, from 1 on.
+        let numbered = name.split_once('.').and_then(|(number, handler)| {
+            let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+            Some(format!("{}.{handler}", self.graph.declared.get(index)?.name))
+        });
+        let name = numbered.as_deref().unwrap_or(name);
+        let cx = &mut self.context(usize::MAX);
+        let result = match action {
+            HandlerAction::Read => super::handler::read_named(cx, name, value),
+            HandlerAction::Write => super::handler::write_named(cx, name, value),
+            HandlerAction::CheckRead => super::handler::check(cx, name, true).map(|()| String::new()),
+            HandlerAction::CheckWrite => super::handler::check(cx, name, false).map(|()| String::new()),
+        };
+        self.dispatch();
+        self.switch();
         result
+    }
+
+    /// Returns true if the graph has stopped itself.
+    pub fn has_stopped(&self) -> bool {
+        self.services.stops > 0
+    }
+
+    /// Returns the signals of the system for which elements wait.
+    pub fn system_signals(&self) -> BTreeSet<i32> {
+        self.services.system_signals.iter().map(|(number, _)| *number).collect()
+    }
+
+    /// Handles a signal of the system: calls the handlers of the elements that wait for it. They have to wait again for
+    /// the next one.
+    pub fn handle_signal(&mut self, number: i32) {
+        let all = &mut self.services.system_signals;
+        let these: Vec<usize> =
+            all.iter().filter(|(other, _)| *other == number).map(|(_, element)| *element).collect();
+        all.retain(|(other, _)| *other != number);
+        for element in these {
+            let call = format!("signal {number}");
+            self.context(element).with_element(element, |it, cx| {
+                // A script reports its errors itself.
+                it.element().write_handler("step", &call, cx)
+            });
+            self.dispatch();
+        }
+        self.switch();
     }
 
     /// Runs until the graph stops itself, or nothing is left to do.
@@ -327,9 +405,11 @@ impl Router {
 }
 
 fn connect(
-    FlatConfiguration { elements: declared, connections, .. }: FlatConfiguration,
+    mut configuration: FlatConfiguration,
     classes: &dyn ElementClasses,
 ) -> Result<ElementGraph, Vec<GraphError>> {
+    let declared = std::mem::take(&mut configuration.elements);
+    let connections = &configuration.connections;
     let mut errors = Vec::new();
     let mut known = Vec::with_capacity(declared.len());
     let mut names = BTreeMap::new();
@@ -382,6 +462,7 @@ fn connect(
         names,
         tickets: BTreeMap::new(),
         declared,
+        rest: configuration,
     })
 }
 

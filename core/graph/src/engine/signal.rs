@@ -35,6 +35,16 @@ impl SignalTable {
         SignalId(u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX))
     }
 
+    /// Returns the number of signals.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Removes the latest signals, of an element that does not become a part of the graph.
+    pub(super) fn truncate(&mut self, signals: usize) {
+        self.all.truncate(signals);
+    }
+
     /// Has the task of an element scheduled whenever one of the signals becomes active.
     pub fn wait(&mut self, element: usize, waits_for: &WaitsFor) {
         if let WaitsFor::SignalTable(signals) = waits_for {

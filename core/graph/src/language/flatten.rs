@@ -81,6 +81,7 @@ pub(crate) fn flatten(parser: LanguageParser<'_>) -> Result<FlatConfiguration, L
         return Err(parser.report);
     }
     Ok(FlatConfiguration {
+        text: Arc::default(),
         elements,
         connections,
         requirements: parser.requirements,

@@ -114,6 +114,8 @@ pub struct FlatConfiguration {
     pub connections: Vec<ElementConnection>,
     /// The requirements in their order.
     pub requirements: Vec<Requirement>,
+    /// The text, without its libraries.
+    pub text: Arc<str>,
     /// The members of the archive, without the configuration.
     pub members: Vec<ArchiveMember>,
     /// The warnings.
@@ -152,6 +154,7 @@ pub fn parse(
         bytes = &configuration;
     }
     let mut parser = parser::LanguageParser::new(environment);
+    let text = String::from_utf8_lossy(bytes).into();
     parser.define_globals(definitions);
     parser.parse_file(&ConfigurationSource { name: source.name, bytes });
     parser.finish();
@@ -159,5 +162,5 @@ pub fn parse(
         return Err(parser.report);
     }
     let flat = flatten::flatten(parser)?;
-    Ok(FlatConfiguration { members, ..flat })
+    Ok(FlatConfiguration { members, text, ..flat })
 }

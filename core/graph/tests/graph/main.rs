@@ -8,6 +8,7 @@ mod arguments;
 mod batches;
 mod compounds;
 mod connections;
+mod control;
 mod declarations;
 mod errors;
 mod limits;

@@ -1,6 +1,7 @@
 //! The functions that a script offers as read handlers.
 
 use super::numbers::{arithmetic, compare, remainder, signed, sprintf};
+use super::signals::signal_number;
 use weir_graph::arguments::text::{quote, shift_word, split_words, unquote};
 use weir_graph::engine::{ElementContext, Reason};
 
@@ -11,8 +12,8 @@ pub const FUNCTIONS: &[&str] = &[
     "unquote", "readable", "writable", "now", "htons", "htonl", "ntohs", "ntohl",
 ];
 
-/// The functions that only scripts themselves can call: they read files of the operator.
-pub const PRIVATE_FUNCTIONS: &[&str] = &["cat", "catq"];
+/// The functions that only scripts themselves can call: they have the rights of the operator.
+pub const PRIVATE_FUNCTIONS: &[&str] = &["cat", "catq", "kill"];
 
 fn truth(word: &str) -> Result<bool, Reason> {
     crate::values::read(word)
@@ -62,11 +63,24 @@ pub fn call_private(
     if !PRIVATE_FUNCTIONS.contains(&name) {
         return None;
     }
+    if name == "kill" {
+        return Some(kill(argument, cx).map(|()| String::new()));
+    }
     let file = text(&unquote(argument));
     Some(cx.services.system.read_file(&file).map(|bytes| match name {
         "catq" => quote(&bytes),
         _ => text(&bytes),
     }))
+}
+
+fn kill(argument: &str, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
+    let (signal, processes) = shift_word(argument);
+    let signal = signal_number(signal)?;
+    let processes: Vec<i32> = split_words(processes).map(crate::values::read).collect::<Result<_, _>>()?;
+    if processes.is_empty() {
+        return Err("expected: SIGNAL PROCESS...".to_owned());
+    }
+    processes.into_iter().try_for_each(|process| cx.services.system.send_signal(process, signal))
 }
 
 fn logic(name: &str, list: &str) -> Result<String, Reason> {

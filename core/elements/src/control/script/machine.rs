@@ -54,6 +54,8 @@ pub struct ScriptMachine {
     errors: Vec<Reason>,
     /// Steps that the script itself asked for.
     more_steps: u32,
+    /// The end of the latest run, if it has ended.
+    ended: Option<ScriptEnd>,
 }
 
 /// The way in which an execution went on after an instruction.
@@ -80,12 +82,18 @@ impl ScriptMachine {
             text: 0,
             errors: Vec::new(),
             more_steps: 0,
+            ended: None,
         }
     }
 
     /// Returns the errors since the latest call, and forgets them.
     pub fn take_errors(&mut self) -> Vec<Reason> {
         std::mem::take(&mut self.errors)
+    }
+
+    /// Returns the end of the latest run, if it has ended, and forgets it.
+    pub fn take_end(&mut self) -> Option<ScriptEnd> {
+        self.ended.take()
     }
 
     fn error(&mut self, reason: impl Into<Reason>) {
@@ -261,12 +269,16 @@ impl ScriptMachine {
                     return Ok(String::new());
                 }
                 Progress::Returned => {
+                    self.ended = Some(ScriptEnd::End);
                     if by_driver {
                         cx.services.withdraw_stop();
                     }
                     return Ok(std::mem::take(&mut self.value));
                 }
-                Progress::Ended(end) => return self.end(end, by_driver, cx),
+                Progress::Ended(end) => {
+                    self.ended = Some(end);
+                    return self.end(end, by_driver, cx);
+                }
             }
         }
         self.is_disabled = true;

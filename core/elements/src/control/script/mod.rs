@@ -5,11 +5,13 @@ mod functions;
 mod instruction;
 mod machine;
 mod numbers;
+mod signals;
 
-use instruction::ScriptProgram;
+use instruction::{ScriptEnd, ScriptProgram};
 use machine::{ScriptCall, ScriptMachine};
 pub use numbers::general;
-use weir_graph::arguments::{ArgumentErrors, WordArgument};
+use weir_graph::arguments::text::{shift_word, split_words};
+use weir_graph::arguments::{ArgumentErrors, RawArgument};
 use weir_graph::engine::{
     BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
     GraphPacket, HandlerDefinition, OrderDependence, Reason, TextOutput,
@@ -44,18 +46,20 @@ A text that begins with a letter is a handler\n",
             "  stop               ends the script, and stops the driver\n\n",
             "In texts, `$x` and `${x}` are the values of variables, and `$(HANDLER ARGUMENT)` is that of a handler, without an \
 element one of the script itself: `$(add $x 1)`. `$args`, `$1`, `$2`, `$#` are the arguments of the call, `$0` is the \
-name of the called handler, `$write` is true in a write handler, `$input` is the input of the packet.\n\n",
+name of the called handler, `$write` is true in a write handler, `$input` is the input of the packet, `$$` is the process.\n\n",
             "A script that executes 100000 instructions or makes 4 MiB of text without a wait is disabled, with an error. A \
 value has at most 64 KiB, a script at most 1024 variables.\n\n",
             "ElementArguments:\n",
             "  TYPE  ACTIVE: starts with the graph. PASSIVE: is started by the handler run. PACKET: runs for each packet, and \
-returns the output. PROXY: runs for any handler. DRIVER: runs when the driver is to stop. Default: PACKET with \
-ports, else ACTIVE\n\n",
+returns the output. PROXY: runs for any handler. DRIVER: runs when the driver is to stop. SIGNAL NAME...: \
+runs when the program gets one of these signals of the system, such as HUP; it waits for the next one when it has ended, \
+but not after exit. Default: PACKET with ports, else ACTIVE\n\n",
             "Handlers:\n",
             "  run, step, goto    start the script, pass its wait, go to a label\n",
             "  get, set, shift    the value of a variable; sets it; removes its first word and returns it\n",
             "  add sub mul div idiv min max mod rem neg abs eq ne lt le gt ge not and or nand nor if in first sprintf random \
-length unquote readable writable now htons htonl ntohs ntohl cat catq   functions of a text"
+length unquote readable writable now htons htonl ntohs ntohl cat catq kill   functions of a text. cat and catq read a file, `kill SIGNAL PROCESS...` sends a signal; only the script \
+itself can call these three"
         )
     };
 }
@@ -99,29 +103,50 @@ pub enum ScriptType {
     GraphPacket,
     Proxy,
     Driver,
+    Signal,
 }
 
 fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<BuiltElement, ArgumentErrors> {
     let ports = cx.ports();
     let (inputs, outputs) = (ports.sources.len(), ports.targets.len());
     let mut args = cx.arguments();
-    let word: Option<WordArgument> = args.keyword("TYPE").optional();
+    let words: Option<RawArgument> = args.keyword("TYPE").optional();
+    let (word, numbers) = match &words {
+        Some(RawArgument(words)) => {
+            let (word, numbers) = shift_word(words);
+            (Some(word), numbers)
+        }
+        None => (None, ""),
+    };
+    let mut signals = Vec::new();
     let by_ports = if inputs + outputs > 0 { ScriptType::GraphPacket } else { ScriptType::Active };
-    let kind = match word.as_ref().map(|word| word.0.as_str()) {
+    let kind = match word {
         None => default.unwrap_or(by_ports),
         Some("ACTIVE") => ScriptType::Active,
         Some("PASSIVE") => ScriptType::Passive,
         Some("PACKET" | "PUSH") => ScriptType::GraphPacket,
         Some("PROXY") => ScriptType::Proxy,
         Some("DRIVER") => ScriptType::Driver,
+        Some("SIGNAL") if !numbers.is_empty() => {
+            for word in split_words(numbers) {
+                match signals::handled_signal(word) {
+                    Ok(number) => signals.push(number),
+                    Err(reason) => args.error("TYPE", reason),
+                }
+            }
+            ScriptType::Signal
+        }
         Some(_) => {
             args.error(
                 "TYPE",
-                "expected ACTIVE, PASSIVE, PACKET, PROXY or DRIVER; there are no signals here",
+                "expected ACTIVE, PASSIVE, PACKET, PROXY, DRIVER, or SIGNAL with names of signals",
             );
             by_ports
         }
     };
+    if kind != ScriptType::Signal && !numbers.is_empty() {
+        args.error("TYPE", "expected one word");
+    }
     if kind == ScriptType::GraphPacket && inputs == 0 {
         args.error("TYPE", "a script of type PACKET has inputs");
     } else if kind != ScriptType::GraphPacket && inputs + outputs > 0 {
@@ -133,11 +158,13 @@ fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<Built
         ScriptProgram::default()
     });
     args.end()?;
-    Ok(BuiltElement::emitting(Script { machine: ScriptMachine::new(kind, program) }))
+    Ok(BuiltElement::emitting(Script { machine: ScriptMachine::new(kind, program), signals }))
 }
 
 struct Script {
     machine: ScriptMachine,
+    /// The signals of the system for which it waits.
+    signals: Vec<i32>,
 }
 
 const fn handler(name: &'static str, reads: bool, writes: bool) -> HandlerDefinition {
@@ -171,8 +198,17 @@ static HANDLERS: &[HandlerDefinition] = &{
 };
 
 impl Script {
-    /// Writes the errors of a run to standard error.
+    fn wait_for_signals(&self, cx: &mut ElementContext<'_>) {
+        for number in &self.signals {
+            cx.services.wait_for_signal(*number, cx.element());
+        }
+    }
+
+    /// Writes the errors of a run to standard error. A script that has ended waits for its signals again.
     fn report(&mut self, cx: &mut ElementContext<'_>) {
+        if self.machine.take_end().is_some_and(|end| end != ScriptEnd::Exit) {
+            self.wait_for_signals(cx);
+        }
         let errors = self.machine.take_errors();
         if errors.is_empty() {
             return;
@@ -190,6 +226,9 @@ impl Script {
         cx: &mut ElementContext<'_>,
     ) -> Result<String, Reason> {
         if value.is_err() {
+            if self.machine.take_end().is_some() {
+                self.wait_for_signals(cx);
+            }
             let errors = self.machine.take_errors();
             return Err(if errors.is_empty() {
                 "the script ended with an error".to_owned()
@@ -215,6 +254,7 @@ impl Element for Script {
         if self.machine.kind == ScriptType::Driver && !cx.services.manage_stops(cx.element()) {
             return Err("there is another script that decides when the driver stops".to_owned());
         }
+        self.wait_for_signals(cx);
         self.machine.begin(cx);
         let errors = self.machine.take_errors();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n  ")) }
@@ -257,6 +297,11 @@ impl Element for Script {
         let call = ScriptCall { handler: name.to_owned(), arguments: value.to_owned(), is_write: true };
         let result = match name {
             "set" => return Some(self.machine.set_by_handler(value).map(|()| String::new())),
+            "step" if value.starts_with("signal ") && self.machine.kind == ScriptType::Signal => {
+                let value = self.machine.run_from_start(ScriptCall::default(), cx);
+                self.report(cx);
+                return Some(value);
+            }
             "step" if value == "router" => self.machine.step(1, true, ScriptCall::default(), cx),
             "step" => match if value.is_empty() { Ok(1) } else { crate::values::read::<u32>(value) } {
                 Ok(steps) => self.machine.step(steps, false, ScriptCall::default(), cx),

@@ -2,6 +2,7 @@
 
 use super::fields::find;
 use super::record::SummaryRecord;
+use std::any::Any;
 use weir_graph::arguments::text::{split_words, unquote};
 use weir_graph::arguments::{FileName, FixedDecimal, IpProtocol, RawArgument};
 use weir_graph::engine::{
@@ -286,6 +287,21 @@ impl FromSummary {
 }
 
 impl Element for FromSummary {
+    fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
+        let Some(earlier) = earlier.downcast_mut::<FromSummary>().filter(|it| it.file == self.file) else {
+            return;
+        };
+        std::mem::swap(&mut self.text, &mut earlier.text);
+        std::mem::swap(&mut self.fields, &mut earlier.fields);
+        std::mem::swap(&mut self.defaults, &mut earlier.defaults);
+        (self.repeated, self.next) = (earlier.repeated.take(), earlier.next.take());
+        (self.at, self.shift, self.count, self.bad) = (earlier.at, earlier.shift, earlier.count, earlier.bad);
+        (self.has_complained, self.is_over) = (earlier.has_complained, earlier.is_over);
+        if self.is_over {
+            cx.services.signals.sleep(self.nonempty);
+        }
+    }
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if let Some(file) = &self.file {
             self.text = cx.services.system.read_file(file)?;

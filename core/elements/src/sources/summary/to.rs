@@ -2,6 +2,7 @@
 
 use super::fields::{SummaryField, find};
 use super::headers::SummaryHeaders;
+use std::any::Any;
 use std::fmt::Write as _;
 use weir_graph::arguments::text::{quote, split_words, unquote};
 use weir_graph::arguments::{FileName, RawArgument};
@@ -179,6 +180,19 @@ impl ToSummary {
 }
 
 impl Element for ToSummary {
+    fn take_state(&mut self, earlier: &mut dyn Any, _: &mut ElementContext<'_>) {
+        let Some(earlier) = earlier.downcast_mut::<ToSummary>().filter(|it| it.file == self.file) else {
+            return;
+        };
+        let names = |it: &ToSummary| -> Vec<&str> { it.fields.iter().map(|field| field.name).collect() };
+        let header = std::mem::replace(&mut self.text, std::mem::take(&mut earlier.text));
+        if names(self) != names(earlier) {
+            self.text.push_str(&header);
+        }
+        (self.is_new, self.count) = (std::mem::take(&mut earlier.is_new), earlier.count);
+        self.failure = earlier.failure.take();
+    }
+
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         if cx.ports().inputs_pull[0] {
             self.waits_for = cx.wait_for_packets(0);

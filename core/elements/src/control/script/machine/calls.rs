@@ -117,6 +117,7 @@ impl ScriptValues for MachineValues<'_, '_> {
             "0" => Some(call.handler.clone()),
             "#" => Some(split_words(&call.arguments).count().to_string()),
             "write" => Some(call.is_write.to_string()),
+            "$" => Some(self.cx.services.system.process_id().to_string()),
             _ => number().map(|index| split_words(&call.arguments).nth(index).unwrap_or("").to_owned()),
         }
     }
