@@ -6,7 +6,8 @@
 //! datagram that a fragment belongs to, and a [`Reassembler`] reassembles it. All these functions parse headers with
 //! the same code, so they cannot disagree about a packet.
 //!
-//! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] defines the visible
+//! [`complete`] computes checksums that a sender has left to its network card, and [`segment`] divides packets whose
+//! division it has left to the card. A [`PacketView`] defines the visible
 //! part of a packet.
 //!
 //! The crate is pure: bytes in, values out. No input causes a panic, and no loop of the parser exceeds [`PEEK_MAX`]
@@ -26,6 +27,7 @@ mod link;
 mod meta;
 pub mod patch;
 mod reassembly;
+mod segment;
 pub mod stream;
 mod tunnel;
 mod upper;
@@ -39,6 +41,7 @@ pub use fragment::{Datagram, Fragment, addresses, fragment};
 pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
+pub use segment::{SEGMENT_BYTES_MIN, segment, segment_whole};
 pub use tunnel::{TUNNELS_MAX, is_tunnel_port};
 pub use verify::{BadChecksum, verify};
 pub use view::PacketView;

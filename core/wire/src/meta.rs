@@ -113,6 +113,12 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// The metadata of a packet of which all bytes are present, without a time stamp.
+    pub fn of_whole(packet: &[u8], link_type: LinkType) -> Self {
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        Self { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
+    }
+
     /// The metadata that a descriptor contains; `None` if its link type is unknown. The packet's number is reduced to
     /// its lower half.
     pub fn from_descriptor(descriptor: &Descriptor) -> Option<Self> {

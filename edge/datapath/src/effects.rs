@@ -1,11 +1,9 @@
 //! Effects of modules' verdicts on a forwarded packet. They are applied to a private copy, which no module can
 //! access.
 
-use crate::offload;
 use weir_abi::{Descriptor, flag};
-use weir_netio::ChecksumStatus;
+use weir_netio::{ChecksumStatus, finish_checksum};
 use weir_sandbox::Patch;
-use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
 /// The patches of a block's packets, from which the caller takes the patches of one packet after another.
@@ -62,7 +60,7 @@ pub fn apply(
 ) -> Applied {
     let mut is_complete = true;
     if leaves || patches.iter().any(|patch| is_covered(descriptor, patch)) {
-        is_complete = offload::finish_checksum(copy, descriptor, checksum);
+        is_complete = finish_checksum(copy, descriptor, checksum);
     }
     let mut failed_patches = 0;
     for patch in patches {
@@ -85,15 +83,9 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
 /// kernel reports nothing about such a frame.
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
     // The frame is complete, so the classifier does not ask for more bytes.
-    if let Ok(descriptor) = weir_wire::classify(frame, &meta_of_whole(frame, link_type)) {
-        offload::finish_checksum(frame, &descriptor, ChecksumStatus::Unknown);
+    if let Ok(descriptor) = weir_wire::classify(frame, &Meta::of_whole(frame, link_type)) {
+        finish_checksum(frame, &descriptor, ChecksumStatus::Unknown);
     }
-}
-
-/// The capture metadata of a packet of which all bytes are present.
-pub(crate) fn meta_of_whole(packet: &[u8], link_type: LinkType) -> Meta {
-    let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-    Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
 }
 
 /// Returns true if only a part of the packet was captured, so that the packet cannot be sent.

@@ -26,7 +26,6 @@ pub mod driver;
 pub mod effects;
 pub mod egress;
 pub mod event;
-mod offload;
 pub mod overflow;
 pub mod plan;
 pub mod preprocess;

@@ -1,6 +1,7 @@
 //! Blocks of packets, and the holds on the memory of their packets.
 
 use crate::arena::Hold;
+use crate::arrival::PacketArrival;
 use crate::checksum::{ChecksumStatus, Checksums};
 use crate::live::{FrameHold, RingHold};
 use crate::ring::{DescriptorRing, Slot};
@@ -64,6 +65,8 @@ pub struct Block {
     /// For each batch, the latest time stamp of the capture up to its end.
     pub(crate) latest: [Timestamp; BATCHES],
     pub(crate) checksums: Checksums,
+    /// The arrivals of the packets, if the source reports them.
+    pub(crate) arrivals: Vec<PacketArrival>,
 }
 
 /// Up to 64 packets of a block. A module handles them with one call of `weir_batch`, or one after the other.
@@ -189,6 +192,13 @@ impl Block {
     /// The checksum state of packet `i`, as the kernel reported it.
     pub fn checksum(&self, i: usize) -> ChecksumStatus {
         self.checksums.get(i)
+    }
+
+    /// The arrival of packet `i`, as the kernel reported it. Known only with
+    /// [`LiveOptions::arrivals`](crate::LiveOptions::arrivals).
+    pub fn arrival(&self, i: usize) -> PacketArrival {
+        let index = i.checked_sub(self.lead());
+        index.and_then(|index| self.arrivals.get(index)).copied().unwrap_or_default()
     }
 
     /// The number of packets at the beginning of the block whose bytes are all in the file now. It is less than

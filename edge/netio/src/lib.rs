@@ -46,6 +46,7 @@
 //! [`compile_filter`] compiles untrusted expressions, without name lookup.
 
 mod arena;
+mod arrival;
 mod block;
 mod capture;
 mod checksum;
@@ -62,6 +63,7 @@ mod live;
 mod mapped_bytes;
 mod memory;
 mod merge;
+mod offload;
 mod open;
 mod pcap;
 mod pcapng;
@@ -80,6 +82,7 @@ mod view_stage;
 mod window;
 mod writer;
 
+pub use arrival::{PacketArrival, PacketReceiver};
 pub use block::{Block, PacketBatch};
 pub use capture::{Capture, CaptureNext, CaptureProgress};
 pub use checksum::ChecksumStatus;
@@ -91,6 +94,7 @@ pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss, QueueSet,
     ReceiveDrops, SendResult, SentTotals, SocketKind, interface_names, link_type_of, try_interface,
 };
+pub use offload::finish_checksum;
 pub use open::{CaptureInput, CaptureOptions, ReadAheadMode};
 pub use pcapng_blocks::{InterfaceStatistics, InterfaceTexts, PacketRecord};
 pub use pin::{Pin, PinError};

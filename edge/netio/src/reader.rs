@@ -2,6 +2,7 @@
 
 use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
+use crate::arrival::PacketArrival;
 use crate::block::{BATCHES, Block, MemoryHold};
 use crate::checksum::{ChecksumStatus, Checksums};
 use crate::format::{CaptureFormat, CaptureRecord, FormatStep};
@@ -41,6 +42,8 @@ pub(crate) struct UnfinishedBlock<H> {
     pub(crate) latest: [Timestamp; BATCHES],
     /// The checksum states of the packets.
     checksums: Checksums,
+    /// The arrivals of the packets, if the source reports them.
+    arrivals: Vec<PacketArrival>,
     /// The counters before this block.
     pub(crate) before: PacketCounts,
 }
@@ -61,6 +64,7 @@ impl<H> UnfinishedBlock<H> {
             bytes: 0,
             latest: [Timestamp(0); BATCHES],
             checksums: Checksums::default(),
+            arrivals: Vec::new(),
             before,
         }
     }
@@ -94,6 +98,12 @@ impl<H> UnfinishedBlock<H> {
         self.checksums.set((self.end() - base).saturating_sub(1), checksum);
     }
 
+    /// Adds the arrival of the packet that was added last. Either all packets of a block have one, or none has.
+    #[inline(always)]
+    pub(crate) fn add_arrival(&mut self, arrival: Option<PacketArrival>) {
+        self.arrivals.extend(arrival);
+    }
+
     /// Turns the unfinished block into block `number`, unless it is empty.
     pub(crate) fn into_block(mut self, window: &Arc<PacketWindow>, number: u64) -> Option<Block>
     where
@@ -118,6 +128,7 @@ impl<H> UnfinishedBlock<H> {
             first_packet: self.before.packets,
             latest: self.latest,
             checksums: self.checksums,
+            arrivals: self.arrivals,
         })
     }
 

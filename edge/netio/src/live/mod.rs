@@ -5,6 +5,7 @@ mod event;
 mod fanout;
 mod group;
 mod hardware_time;
+mod hidden;
 mod netlink;
 mod options;
 mod pace;

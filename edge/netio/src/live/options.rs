@@ -56,9 +56,15 @@ pub struct LiveOptions {
     /// [`latency`](Self::latency). While packets are gathered for longer, several blocks are handed over.
     pub retire: Nanos,
     /// Lets the kernel deliver each packet at once (AF_PACKET only: a ring of frames of fixed size, TPACKET_V2). Packets
-    /// longer than the MTU, which a system has merged, are then truncated.
+    /// longer than the MTU, which a system has merged, are then truncated unless [`arrivals`](Self::arrivals) is set.
     /// [`LiveSource::gather`](super::LiveSource::gather) determines how many packets are gathered all the same.
     pub immediate: bool,
+    /// Reports how each packet has arrived: see [`Block::arrival`](crate::Block::arrival) (AF_PACKET only). Frames of an
+    /// [`immediate`](Self::immediate) ring then have room for packets that a system has merged.
+    pub arrivals: bool,
+    /// Hides the packets from the host's own network, which drops them as long as the source is open (AF_PACKET only; needs
+    /// CAP_NET_ADMIN, CAP_BPF and Linux 6.6).
+    pub hidden: bool,
     /// Uses time stamps of the network card, where available, instead of the kernel's (AF_PACKET only; needs
     /// CAP_NET_ADMIN).
     pub hardware_time: bool,
@@ -104,6 +110,8 @@ impl Default for LiveOptions {
             latency: Nanos(2_000_000),
             retire: Nanos(2_000_000),
             immediate: false,
+            arrivals: false,
+            hidden: false,
             hardware_time: false,
             queues: None,
             zero_copy: false,

@@ -2,6 +2,7 @@
 
 use super::error::LiveError;
 use super::fanout::Fanout;
+use super::hidden::HiddenFromHost;
 use super::netlink::KernelInterface;
 use super::options::{Direction, LiveOptions};
 use super::packet_header::{KernelHeader, PACKET_OFFSET_MIN_V2, VLAN_TAG_BYTES};
@@ -62,6 +63,8 @@ pub(crate) struct PacketPort {
     link_type: LinkType,
     snap_len: u32,
     number: u16,
+    /// True if arrivals are reported.
+    has_arrivals: bool,
     /// The block that the kernel fills next.
     next_block: usize,
     current: Option<CurrentBlock>,
@@ -73,6 +76,8 @@ pub(crate) struct PacketPort {
     clear_at: AtomicUsize,
     /// The sockets that share the interface's packets, if there are several.
     fanout: Option<Arc<Fanout>>,
+    /// Keeps the packets from the host's own network.
+    _hidden: Option<HiddenFromHost>,
 }
 
 /// The block that is being read.
@@ -101,6 +106,7 @@ impl PacketPort {
         let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
         let ring = Bytes(options.ring.0 / sources.max(1) as u64);
         let layout = match options.immediate {
+            true if options.arrivals => frame_layout(ring, u32::MAX),
             true => frame_layout(ring, link.mtu),
             false => block_layout(ring),
         };
@@ -118,17 +124,22 @@ impl PacketPort {
                 link_type,
                 snap_len: options.snap_len,
                 number: options.number,
+                has_arrivals: options.arrivals,
                 next_block: 0,
                 current: None,
                 drops: ReceiveDrops::default(),
                 packets_max: if options.dense { PACKETS_MAX } else { BLOCK_PACKETS },
                 clear_at: AtomicUsize::new(usize::MAX),
                 fanout: None,
+                _hidden: None,
             })
             .collect();
         let mut is_down = false;
         for port in &ports {
             is_down |= port.listen(link, options)?;
+        }
+        if let Some(first) = ports.first_mut().filter(|_| options.hidden) {
+            first._hidden = Some(HiddenFromHost::new(link)?);
         }
         if sources > 1 {
             let flags = if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
@@ -169,6 +180,9 @@ impl PacketPort {
         set(libc::PACKET_VERSION, version as u32, "choosing the version of the ring")?;
         set(libc::PACKET_RESERVE, VLAN_TAG_BYTES, "reserving room for VLAN tags")?;
         set(libc::PACKET_IGNORE_OUTGOING, u32::from(incoming), "leaving outgoing packets out")?;
+        if options.arrivals {
+            set(libc::PACKET_VNET_HDR, 1, "asking for the offloads of packets")?;
+        }
         if options.hardware_time {
             super::hardware_time::enable(name, fd)?;
         }
@@ -302,6 +316,7 @@ impl PacketPort {
                 link_type: self.link_type,
                 snap_len: self.snap_len,
                 number: self.number,
+                has_arrivals: self.has_arrivals,
                 packets_max: self.packets_max,
             };
             let before = filling.count;
@@ -361,6 +376,8 @@ pub(super) struct PacketOf {
     pub(super) link_type: LinkType,
     pub(super) snap_len: u32,
     pub(super) number: u16,
+    /// True if the kernel writes a `virtio_net_hdr` in front of each packet.
+    pub(super) has_arrivals: bool,
     packets_max: usize,
 }
 
@@ -380,7 +397,7 @@ impl CurrentBlock {
             let read = read.and_then(|(header, next)| {
                 Some((header.record(mapped, &self.hold, self.at, self.end, packet)?, next))
             });
-            let Some(((record, checksum), next)) = read else {
+            let Some(((record, checksum, arrival), next)) = read else {
                 drops.invalid += u64::from(self.unread);
                 self.unread = 0;
                 break;
@@ -392,6 +409,7 @@ impl CurrentBlock {
             }
             filling.add(mapped, counts, &record, &mut head);
             filling.set_checksum(checksum);
+            filling.add_arrival(arrival);
             self.at = next;
             self.unread -= 1;
         }
@@ -424,9 +442,10 @@ impl CurrentBlock {
                 mapped.prefetch(self.at.saturating_add(2 * bytes + LINE as u64 * line));
             }
             match record {
-                Some((record, checksum)) => {
+                Some((record, checksum, arrival)) => {
                     filling.add(mapped, counts, &record, &mut head);
                     filling.set_checksum(checksum);
+                    filling.add_arrival(arrival);
                 }
                 None => drops.invalid += 1,
             }

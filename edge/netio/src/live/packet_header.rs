@@ -2,6 +2,7 @@
 
 use super::packet::PacketOf;
 use super::packet_ring::RingHold;
+use crate::arrival::{PacketArrival, PacketReceiver};
 use crate::checksum::ChecksumStatus;
 use crate::format::CaptureRecord;
 use crate::mapped_bytes::MappedBytes;
@@ -20,6 +21,15 @@ pub(super) const VLAN_TAG_BYTES: u32 = 4;
 /// The length of the two addresses in front of a VLAN tag.
 const ADDRESSES_BYTES: usize = 12;
 const ETHERTYPE_VLAN: u16 = 0x8100;
+/// The offset of the packet type in an address (`sockaddr_ll`).
+const PACKET_TYPE_OFFSET: u64 = 10;
+/// The length of the offloads in front of a packet (`virtio_net_hdr`).
+const OFFLOADS_BYTES: usize = 10;
+/// The types of merged packets that can be divided: TCP over IPv4, TCP over IPv6, UDP (`VIRTIO_NET_HDR_GSO_TCPV4`,
+/// `_TCPV6`, `_UDP_L4`).
+const MERGED_TYPES: [u8; 3] = [1, 4, 5];
+/// The bit of a type for TCP with ECN.
+const MERGED_WITH_ECN: u8 = 0x80;
 
 /// A header of either version, in a private copy. Nothing of it is trusted.
 #[derive(Clone, Copy, Debug)]
@@ -83,12 +93,14 @@ impl KernelHeader {
         at: u64,
         end: u64,
         packet: PacketOf,
-    ) -> Option<(CaptureRecord, ChecksumStatus)> {
+    ) -> Option<(CaptureRecord, ChecksumStatus, Option<PacketArrival>)> {
         let offset_min = self.packet_offset_min as u64;
         let mut data = at + u64::from(self.packet_offset);
         if u64::from(self.packet_offset) < offset_min || data + u64::from(self.cap_len) > end {
             return None;
         }
+        // Before the tag is put back, where the end of the offloads is.
+        let arrival = if packet.has_arrivals { Some(self.arrival(mapped, at, data)?) } else { None };
         let tagged = self.status & libc::TP_STATUS_VLAN_VALID != 0 && packet.link_type == LinkType::Ethernet;
         if tagged
             && self.cap_len as usize >= ADDRESSES_BYTES
@@ -110,7 +122,19 @@ impl KernelHeader {
         };
         let is_offloaded = self.status & libc::TP_STATUS_CSUMNOTREADY != 0;
         let checksum = if is_offloaded { ChecksumStatus::Offloaded } else { ChecksumStatus::Complete };
-        Some((record, checksum))
+        Some((record, checksum, arrival))
+    }
+
+    /// The arrival of the packet at `data`, whose header is at `at`.
+    fn arrival(&self, mapped: &MappedBytes<'_>, at: u64, data: u64) -> Option<PacketArrival> {
+        let address = at + (self.packet_offset_min - size_of::<libc::sockaddr_ll>()) as u64;
+        let receiver: [u8; 1] = mapped.read(address + PACKET_TYPE_OFFSET)?;
+        let offloads: [u8; OFFLOADS_BYTES] = mapped.read(data.checked_sub(OFFLOADS_BYTES as u64)?)?;
+        let is_merged = MERGED_TYPES.contains(&(offloads[1] & !MERGED_WITH_ECN));
+        Some(PacketArrival {
+            receiver: PacketReceiver::from_kernel(receiver[0]),
+            segment_bytes: if is_merged { half(&offloads, 4) } else { 0 },
+        })
     }
 
     /// Moves the packet's addresses to `data`, four bytes before the packet, and writes the VLAN tag behind them.

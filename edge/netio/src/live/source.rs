@@ -279,6 +279,12 @@ impl LiveSource {
         self.waiter.fd()
     }
 
+    /// Has the next call of [`next_block`](Self::next_block) look for events of the interface, as it does on its own only
+    /// at intervals. For a caller that waits for [`fd`](Self::fd).
+    pub fn expect_events(&mut self) {
+        self.next_event_check = 0;
+    }
+
     /// The totals up to the last block returned, and the drops up to now.
     pub fn totals(&mut self) -> LiveTotals {
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);

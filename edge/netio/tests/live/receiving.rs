@@ -4,7 +4,7 @@ use crate::frames::{self, ARRIVAL_TIME_MAX, all, assorted, classified, packets, 
 use crate::net::{self, Sender, ip};
 use std::os::fd::AsRawFd;
 use weir_abi::{ARENA_BASE, flag};
-use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, QueueSet, SocketKind};
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, PacketReceiver, QueueSet, SocketKind};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
@@ -53,6 +53,56 @@ fn all_packets_arrive(options: LiveOptions) {
     assert_eq!(totals.received.bytes.0, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
     assert_eq!(totals.drops.packets(), 0, "{totals:?}");
     assert!(received.iter().any(|packet| packet.descriptor.vlan_count == 2));
+}
+
+/// Options for a ring that reports arrivals.
+fn with_arrivals(immediate: bool) -> LiveOptions {
+    LiveOptions { kind: SocketKind::Packet, immediate, arrivals: true, ..LiveOptions::default() }
+}
+
+#[test]
+fn packets_whose_arrivals_are_reported_have_identical_bytes_and_true_descriptors() {
+    for immediate in [false, true] {
+        all_packets_arrive(with_arrivals(immediate));
+    }
+}
+
+#[test]
+fn the_receiver_of_each_packet_is_reported() {
+    if !net::create_veth_pair() {
+        return;
+    }
+    ip("link set dev b address 02:00:00:00:00:0b");
+    let expected = [
+        ([2, 0, 0, 0, 0, 0xb], PacketReceiver::Host),
+        ([0xff; 6], PacketReceiver::Broadcast),
+        ([1, 0, 0x5e, 0, 0, 1], PacketReceiver::Multicast),
+        ([2, 0, 0, 0, 0, 0xc], PacketReceiver::OtherHost),
+    ];
+    for immediate in [false, true] {
+        let mut live = LiveSource::open("b", with_arrivals(immediate)).unwrap();
+        let sender = Sender::new("a");
+        for (address, _) in expected {
+            sender.send(&[&address[..], &[4; 6], &[8, 0], &[0x45; 60]].concat());
+        }
+        // A tag is put back into the place of the offloads, which are read before.
+        sender.send(&[&[0xff; 6][..], &[4; 6], &[0x81, 0, 0, 7, 8, 0], &[0x45; 60]].concat());
+        Sender::new("b").send(&[&[0xff; 6][..], &[4; 6], &[8, 0], &[0x45; 60]].concat());
+        let mut found = Vec::new();
+        while found.len() < 6 {
+            let block = frames::block(&mut live);
+            found.extend((block.lead()..block.len()).map(|i| block.arrival(i)));
+        }
+        let receivers: Vec<PacketReceiver> = found.iter().map(|arrival| arrival.receiver).collect();
+        let all = expected.map(|(_, receiver)| receiver);
+        let last = [PacketReceiver::Broadcast, PacketReceiver::Outgoing];
+        assert_eq!(receivers, [&all[..], &last].concat(), "immediate {immediate}");
+        assert!(found.iter().all(|arrival| arrival.segment_bytes == 0), "{found:?}");
+    }
+    // Without the option, nothing is reported.
+    let mut live = LiveSource::open("b", immediate()).unwrap();
+    Sender::new("a").send(&[0xff; 60]);
+    assert_eq!(frames::block(&mut live).arrival(0).receiver, PacketReceiver::Unknown);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Calls of bpf(2): for a map of sockets, an XDP program, and the program's link to an interface.
+//! Calls of bpf(2): for a map of sockets, programs at an interface, and their links to it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,6 +11,27 @@ const LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+const ATTACH_TCX_INGRESS: u32 = 46;
+
+/// The place of a program at an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ProgramPlace {
+    /// In the driver, before packet sockets.
+    Driver,
+    /// Behind packet sockets, before the host's own network (tcx, since Linux 6.6).
+    Host,
+}
+
+impl ProgramPlace {
+    /// The type of the program, and of its attachment.
+    fn types(self) -> (u32, u32) {
+        match self {
+            Self::Driver => (PROG_TYPE_XDP, ATTACH_XDP),
+            Self::Host => (PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS),
+        }
+    }
+}
 
 /// The size of the largest `bpf_attr`. Fields that a kernel does not know have to be zero.
 const ATTRIBUTE_BYTES: u32 = 128;
@@ -106,23 +127,33 @@ pub(super) fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// Loads an XDP program.
-pub(super) fn load(program: &[u64]) -> io::Result<OwnedFd> {
+/// The program that drops each packet.
+pub(crate) const DROP_ALL: [u64; 2] = {
+    /// TCX_DROP.
+    const DROP: i32 = 2;
+    // return DROP
+    [instruction(0xb7, 0, 0, 0, DROP), instruction(0x95, 0, 0, 0, 0)]
+};
+
+/// Loads a program.
+pub(crate) fn load(place: ProgramPlace, program: &[u64]) -> io::Result<OwnedFd> {
+    let (program_type, attach_type) = place.types();
     let license = c"Apache-2.0";
     let attribute = Attribute::new()
-        .u32(0, PROG_TYPE_XDP)
+        .u32(0, program_type)
         .u32(4, u32::try_from(program.len()).unwrap_or(0))
         .address(8, program.as_ptr())
         .address(16, license.as_ptr())
-        .u32(68, ATTACH_XDP);
+        .u32(68, attach_type);
     // SAFETY: the stated number of instructions, and a zero-terminated string, all alive.
     unsafe { bpf_fd(PROG_LOAD, &attribute) }
 }
 
 /// Attaches a program to an interface as long as the link's descriptor is open, so it is detached even if the process
 /// is killed.
-pub(super) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
-    let attribute = Attribute::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP);
+pub(crate) fn attach(place: ProgramPlace, program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    let (_, attach_type) = place.types();
+    let attribute = Attribute::new().fd(0, program).u32(4, interface).u32(8, attach_type);
     // SAFETY: the attribute has no addresses.
     unsafe { bpf_fd(LINK_CREATE, &attribute) }
 }

@@ -1,6 +1,6 @@
 //! AF_XDP: packets in memory that the program shares with the kernel, or with the card itself.
 
-mod bpf;
+pub(crate) mod bpf;
 mod frames;
 mod memory;
 mod port;

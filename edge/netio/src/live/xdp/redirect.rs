@@ -1,6 +1,6 @@
 //! The XDP program on an interface, which all sockets of this process on it share.
 
-use super::bpf;
+use super::bpf::{self, ProgramPlace};
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::sys;
@@ -46,7 +46,7 @@ impl XdpRedirect {
     fn new(link: &KernelInterface) -> Result<XdpRedirect, LiveError> {
         let name = &link.name;
         let (map, program) = load_program(name)?;
-        let attach = || bpf::attach(program.as_fd(), link.index);
+        let attach = || bpf::attach(ProgramPlace::Driver, program.as_fd(), link.index);
         let link = sys::retry_while_busy(attach).map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
                 interface: name.clone(),
@@ -74,6 +74,7 @@ impl XdpRedirect {
 fn load_program(name: &str) -> Result<(OwnedFd, OwnedFd), LiveError> {
     let refused = |doing| LiveError::refused(name, doing, CAPABILITY);
     let map = bpf::socket_map(QUEUES).map_err(refused("making a map of sockets"))?;
-    let program = bpf::load(&bpf::program(map.as_fd())).map_err(refused("loading an XDP program"))?;
+    let program = bpf::load(ProgramPlace::Driver, &bpf::program(map.as_fd()))
+        .map_err(refused("loading an XDP program"))?;
     Ok((map, program))
 }

@@ -1,9 +1,8 @@
 //! Completion of checksums that the sending host has left to its network card (checksum offload).
 
-use crate::effects::meta_of_whole;
+use crate::checksum::ChecksumStatus;
 use weir_abi::{Descriptor, flag, tunnel};
-use weir_netio::ChecksumStatus;
-use weir_wire::LinkType;
+use weir_wire::{LinkType, Meta};
 
 const SCTP: u8 = 132;
 /// The offset of the checksum in an SCTP header.
@@ -18,7 +17,7 @@ const SCTP_HEADER: usize = 12;
 ///
 /// A checksum that the kernel reports as complete stays unchanged. If the kernel reports nothing, a checksum counts as
 /// open if its field holds the sum of the pseudo header.
-pub(crate) fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checksum: ChecksumStatus) -> bool {
+pub fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checksum: ChecksumStatus) -> bool {
     if checksum == ChecksumStatus::Complete {
         return true;
     }
@@ -33,7 +32,7 @@ pub(crate) fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checks
     }
     if descriptor.flags & (flag::CUT | flag::FRAGMENT) == 0
         && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
-        && let Ok(descriptor) = weir_wire::classify(inside, &meta_of_whole(inside, LinkType::Raw))
+        && let Ok(descriptor) = weir_wire::classify(inside, &Meta::of_whole(inside, LinkType::Raw))
         && descriptor.flags & flag::MALFORMED == 0
     {
         let is_part = descriptor.flags & flag::FRAGMENT != 0;
@@ -125,7 +124,7 @@ mod tests {
     }
 
     fn finished(mut packet: Vec<u8>, checksum: ChecksumStatus) -> (bool, Vec<u8>) {
-        let descriptor = classify(&packet, &meta_of_whole(&packet, LinkType::Raw)).unwrap();
+        let descriptor = classify(&packet, &Meta::of_whole(&packet, LinkType::Raw)).unwrap();
         let is_complete = finish_checksum(&mut packet, &descriptor, checksum);
         (is_complete, packet)
     }
