@@ -12,6 +12,7 @@
 mod bytes;
 pub mod classification;
 mod control;
+mod devices;
 mod ethernet;
 mod fragments;
 mod headers;
@@ -31,6 +32,7 @@ use weir_graph::language::{ClassStatus, LanguageEnvironment, LibraryText};
 /// All element classes: purposes, each with its classes.
 pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Sources and sinks", sources::CLASSES),
+    ("Devices", devices::CLASSES),
     ("Queues and scheduling", queues::CLASSES),
     ("Switching and copying", switching::CLASSES),
     ("Bytes", bytes::CLASSES),

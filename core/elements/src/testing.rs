@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `graph` | the configuration |
 //! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write |
+//! | `device NAME` | as `capture`: the packets that `FromDevice(NAME)` receives, after which the device ends; what `ToDevice(NAME)` has to send. A device takes ten packets at a time, and loses those of less than 14 bytes |
 //! | `file NAME` | a text that elements can read; after `handlers` or `errors`, one that they have to write |
 //! | `write` | write handlers that are called before the run, one a line |
 //! | `handlers` | read handlers that are called after the run, each with its value; a value with several lines follows in lines that begin with two spaces |
@@ -36,7 +37,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use weir_graph::engine::{
-    CaptureReader, CaptureWriter, CapturedPacket, Router, RunOptions, SimulatedClock, System, TextOutput,
+    CaptureReader, CaptureWriter, CapturedPacket, DeviceOptions, DeviceState, PacketType, ReceivedPacket,
+    ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets, SimulatedClock, System, TextOutput,
 };
 use weir_graph::language::{ConfigurationSource, parse};
 use weir_units::{Nanos, Timestamp};
@@ -48,6 +50,7 @@ pub struct GraphTest {
     pub title: String,
     graph: String,
     inputs: BTreeMap<String, Vec<TestPacket>>,
+    devices: BTreeMap<String, Vec<TestPacket>>,
     files: BTreeMap<String, String>,
     writes: Vec<String>,
     ends: Option<Nanos>,
@@ -66,6 +69,8 @@ struct TestPacket {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Results {
     captures: BTreeMap<String, Vec<TestPacket>>,
+    /// The packets that were sent, by device.
+    sent: BTreeMap<String, Vec<TestPacket>>,
     files: BTreeMap<String, String>,
     handlers: Vec<(String, String)>,
     errors: Option<String>,
@@ -122,6 +127,10 @@ impl GraphTest {
                         _ = test.expected.captures.insert(name.to_owned(), Vec::new())
                     }
                     ["capture", name] => _ = test.inputs.insert(name.to_owned(), Vec::new()),
+                    ["device", name] if has_results => {
+                        _ = test.expected.sent.insert(name.to_owned(), Vec::new())
+                    }
+                    ["device", name] => _ = test.devices.insert(name.to_owned(), Vec::new()),
                     ["file", name] if has_results => {
                         _ = test.expected.files.insert(name.to_owned(), String::new())
                     }
@@ -161,10 +170,15 @@ impl GraphTest {
                         test.expected.handlers.push((name.to_owned(), value.trim().to_owned()));
                     }
                 },
-                ["capture", name] => {
+                [kind @ ("capture" | "device"), name] => {
                     let packet = read_packet(line)
                         .ok_or_else(|| wrong("expected: SECONDS HEX [LENGTH]".to_owned()))?;
-                    let all = if has_results { &mut test.expected.captures } else { &mut test.inputs };
+                    let all = match (kind, has_results) {
+                        ("capture", true) => &mut test.expected.captures,
+                        ("capture", false) => &mut test.inputs,
+                        (_, true) => &mut test.expected.sent,
+                        (_, false) => &mut test.devices,
+                    };
                     all.entry(name.to_owned()).or_default().push(packet);
                 }
                 _ => {}
@@ -204,6 +218,7 @@ impl GraphTest {
         let written = Rc::new(RefCell::new(Written::default()));
         let system = TestSystem {
             inputs: self.inputs.clone(),
+            devices: self.devices.clone(),
             files: self.files.clone(),
             written: Rc::clone(&written),
         };
@@ -239,6 +254,7 @@ impl GraphTest {
         }
         let written = written.take();
         (results.captures, results.files) = (written.captures, written.files);
+        results.sent = written.sent;
         (results.stderr, results.stdout) = (Some(written.stderr), Some(written.stdout));
         results
     }
@@ -262,6 +278,10 @@ impl GraphTest {
         for (name, expected) in &self.expected.captures {
             let found = found.captures.get(name).map_or(&[][..], Vec::as_slice);
             same(&format!("capture {name}"), &show_packets(expected), &show_packets(found))?;
+        }
+        for (name, expected) in &self.expected.sent {
+            let found = found.sent.get(name).map_or(&[][..], Vec::as_slice);
+            same(&format!("device {name}"), &show_packets(expected), &show_packets(found))?;
         }
         for (name, expected) in &self.expected.files {
             same(&format!("file {name}"), expected, found.files.get(name).map_or("", String::as_str))?;
@@ -314,6 +334,7 @@ fn show_packets(packets: &[TestPacket]) -> String {
 #[derive(Debug, Default)]
 struct Written {
     captures: BTreeMap<String, Vec<TestPacket>>,
+    sent: BTreeMap<String, Vec<TestPacket>>,
     files: BTreeMap<String, String>,
     stderr: String,
     stdout: String,
@@ -322,6 +343,7 @@ struct Written {
 /// A system in memory.
 struct TestSystem {
     inputs: BTreeMap<String, Vec<TestPacket>>,
+    devices: BTreeMap<String, Vec<TestPacket>>,
     files: BTreeMap<String, String>,
     written: Rc<RefCell<Written>>,
 }
@@ -359,7 +381,81 @@ impl CaptureWriter for TestWriter {
     }
 }
 
+/// A device that has received these packets, and ends after them.
+struct TestReceiver(std::vec::IntoIter<TestPacket>);
+
+impl ReceivingDevice for TestReceiver {
+    fn link_type(&self) -> u32 {
+        1
+    }
+
+    fn receive(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(ReceivedPacket<'_>),
+        _: &mut Vec<String>,
+    ) -> Result<DeviceState, String> {
+        for TestPacket { time, bytes, wire_length } in self.0.by_ref().take(most) {
+            let packet_type = match bytes.first() {
+                Some(0xff) => PacketType::Broadcast,
+                Some(first) if first & 1 == 1 => PacketType::Multicast,
+                _ => PacketType::Host,
+            };
+            each(ReceivedPacket { bytes: &bytes, wire_length, time, packet_type });
+        }
+        Ok(if self.0.as_slice().is_empty() { DeviceState::End } else { DeviceState::More })
+    }
+
+    fn lost(&mut self) -> u64 {
+        0
+    }
+}
+
+/// The packets that a device takes at a time.
+const ROOM: usize = 10;
+/// The shortest packet that a device sends: a link header.
+const SENT_MIN: usize = 14;
+
+/// A device that sends.
+struct TestSender {
+    name: String,
+    written: Rc<RefCell<Written>>,
+}
+
+impl SendingDevice for TestSender {
+    fn link_type(&self) -> u32 {
+        1
+    }
+
+    fn send(&mut self, packets: &[&[u8]]) -> SentPackets {
+        let taken = packets.len().min(ROOM);
+        let mut lost = Vec::new();
+        let mut written = self.written.borrow_mut();
+        let sent = written.sent.entry(self.name.clone()).or_default();
+        for (index, bytes) in packets[..taken].iter().enumerate() {
+            if bytes.len() < SENT_MIN {
+                lost.push((index, "shorter than a link header"));
+            } else {
+                let wire_length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                sent.push(TestPacket { time: Timestamp(0), bytes: bytes.to_vec(), wire_length });
+            }
+        }
+        SentPackets { taken, lost }
+    }
+}
+
 impl System for TestSystem {
+    fn open_device(&mut self, name: &str, _: &DeviceOptions) -> Result<Box<dyn ReceivingDevice>, String> {
+        match self.devices.get(name) {
+            Some(packets) => Ok(Box::new(TestReceiver(packets.clone().into_iter()))),
+            None => Err(format!("there is no interface `{name}`")),
+        }
+    }
+
+    fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Ok(Box::new(TestSender { name: name.to_owned(), written: Rc::clone(&self.written) }))
+    }
+
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         match self.inputs.get(name) {
             Some(packets) => Ok(Box::new(TestReader(packets.clone().into_iter()))),

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_elements::AllElements;
 use weir_graph::engine::{
-    ANNOTATION_BYTES, BuiltElement, CaptureReader, CaptureWriter, Effects, Element, ElementClass,
-    ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, PacketType,
-    PortCounts, Reason, Router, RunOptions, SimulatedClock, System, TaskRun, TextOutput,
+    ANNOTATION_BYTES, BuiltElement, CaptureReader, CaptureWriter, DeviceOptions, Effects, Element,
+    ElementClass, ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, NoFiles,
+    OrderDependence, PacketType, PortCounts, Reason, ReceivingDevice, Router, RunOptions, SendingDevice,
+    SimulatedClock, System, TaskRun, TextOutput,
 };
 use weir_graph::language::{ClassStatus, ConfigurationSource, LanguageEnvironment, LibraryText, parse};
 use weir_units::Timestamp;
@@ -149,6 +150,14 @@ impl System for EmptySystem {
 
     fn read_file(&mut self, _: &str) -> Result<Vec<u8>, String> {
         Ok(Vec::new())
+    }
+
+    fn open_device(&mut self, _: &str, _: &DeviceOptions) -> Result<Box<dyn ReceivingDevice>, String> {
+        Ok(Box::new(NoFiles))
+    }
+
+    fn open_sender(&mut self, _: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Ok(Box::new(NoFiles))
     }
 
     fn write_text(&mut self, _: TextOutput, _: &str) {}

@@ -4,6 +4,7 @@
 
 mod any_packet;
 mod limits;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

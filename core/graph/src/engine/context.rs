@@ -44,6 +44,8 @@ pub struct Services {
     pub(super) emitted: Vec<Emitted>,
     /// The handlers to call when the element that runs has returned, each with the element that calls.
     pub(super) calls: Vec<(usize, String)>,
+    /// The elements whose tasks run when devices may have packets.
+    pub(super) watching: Vec<usize>,
     /// The number of requests to stop the driver.
     pub(super) stops: u32,
     /// The element that decides when the driver stops.
@@ -81,6 +83,7 @@ impl Services {
             clock,
             emitted: Vec::new(),
             calls: Vec::new(),
+            watching: Vec::new(),
             stops: 0,
             stop_manager: None,
             handler_depth: 0,
@@ -230,6 +233,20 @@ impl ElementContext<'_> {
     /// Schedules the element's task.
     pub fn schedule(&mut self) {
         self.services.schedule.wake(self.this);
+    }
+
+    /// Has the element's task scheduled whenever devices may have packets. As long as an element watches devices, the
+    /// driver has something to wait for.
+    pub fn watch_devices(&mut self) {
+        if !self.services.watching.contains(&self.this) {
+            self.services.watching.push(self.this);
+        }
+    }
+
+    /// Ends what [`ElementContext::watch_devices`] began.
+    pub fn stop_watching(&mut self) {
+        let this = self.this;
+        self.services.watching.retain(|watching| *watching != this);
     }
 
     /// Sets a timer, by a key of the element's.

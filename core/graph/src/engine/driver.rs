@@ -10,6 +10,7 @@ use super::packet::GraphPacket;
 use super::plan::Plan;
 use super::ports::PortReference;
 use super::router::{ElementGraph, Router, Waiting};
+use weir_units::Nanos;
 
 /// The tasks that run before timers and the system get their turn, as in Click.
 const TASKS_PER_ROUND: usize = 128;
@@ -44,7 +45,8 @@ impl Driver {
 }
 
 impl Router {
-    /// Runs tasks, then timers. Returns false when the graph has stopped, or nothing is left to do.
+    /// Runs tasks, then timers, and looks at devices. Waits if there is nothing to do. Returns false when the graph has
+    /// stopped, or nothing is left to do.
     pub fn step(&mut self) -> bool {
         if !self.services.clock.is_simulated() {
             self.services.clock.now();
@@ -57,11 +59,15 @@ impl Router {
             self.run_task(element);
             self.switch();
         }
+        let is_watching = !self.services.watching.is_empty();
+        if is_watching {
+            self.look_at_devices();
+        }
         let has_task = self.services.schedule.has_task();
         // A timer at the end of time never expires.
         let next = self.services.schedule.next_timer().filter(|next| next.0 < u64::MAX);
         if let Some(next) = next {
-            if !has_task {
+            if !has_task && (!is_watching || self.services.clock.is_simulated()) {
                 self.services.clock.wait(Some(next));
             }
             let now = self.services.clock.now();
@@ -70,10 +76,25 @@ impl Router {
                 self.dispatch();
                 self.switch();
             }
-        } else if !has_task {
+        } else if !has_task && !is_watching {
             return false;
         }
         !self.is_stopped()
+    }
+
+    /// Schedules the tasks of elements that watch devices, if these may have packets. Waits for that until the next timer,
+    /// if no task is there to run. In a simulation, waiting for a timer takes no time.
+    fn look_at_devices(&mut self) {
+        let Services { clock, system, watching, schedule, .. } = &mut self.services;
+        let longest = match schedule.next_timer() {
+            _ if schedule.has_task() => Some(Nanos(0)),
+            Some(_) if clock.is_simulated() => Some(Nanos(0)),
+            Some(next) => Some(next.since(clock.now())),
+            None => None,
+        };
+        if system.wait_for_devices(longest) {
+            watching.iter().for_each(|element| schedule.wake(*element));
+        }
     }
 
     /// Returns true if the driver has to stop. An element that manages stops may withdraw them.

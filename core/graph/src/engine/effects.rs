@@ -1,9 +1,9 @@
 //! The parts of a system that a graph needs, as traits: so elements are pure, and tests need no system.
 
-use super::packet::SourceBytes;
+use super::packet::{PacketType, SourceBytes};
 use std::ops::Range;
 use std::rc::Rc;
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// A packet of a capture.
 pub struct CapturedPacket {
@@ -45,6 +45,95 @@ pub trait CaptureWriter {
     ///
     /// Fails with a reason if it cannot be written.
     fn finish(&mut self) -> Result<(), String>;
+}
+
+/// The choices with which a device is opened for receiving.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Packets for other hosts are received, too.
+    pub is_promiscuous: bool,
+    /// The host's own network receives the packets, too.
+    pub is_sniffer: bool,
+    /// Packets that the host sends are received, too.
+    pub has_outgoing: bool,
+    /// The way in which packets are received.
+    pub method: DeviceMethod,
+    /// An expression in tcpdump's language; empty for all packets.
+    pub filter: String,
+}
+
+/// The way in which packets are received from a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceMethod {
+    /// A packet socket.
+    #[default]
+    PacketSocket,
+    /// AF_XDP.
+    Xdp,
+}
+
+/// A packet that a device received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedPacket<'a> {
+    /// The received bytes.
+    pub bytes: &'a [u8],
+    /// The length on the wire.
+    pub wire_length: u32,
+    /// The time of the arrival.
+    pub time: Timestamp,
+    /// The receiver.
+    pub packet_type: PacketType,
+}
+
+/// The state of a device after packets were received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceState {
+    /// More packets may be there.
+    More,
+    /// No packet is there at present.
+    Quiet,
+    /// No packet will come any more.
+    End,
+}
+
+/// The outcome of sending packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentPackets {
+    /// The number of packets that were sent or lost; they are the first ones. There is no room for the others at present.
+    pub taken: usize,
+    /// The lost packets, by their indices in ascending order, each with the reason.
+    pub lost: Vec<(usize, &'static str)>,
+}
+
+/// A device that receives packets.
+pub trait ReceivingDevice {
+    /// Returns the link type, as in a pcap file: 1 for Ethernet.
+    fn link_type(&self) -> u32;
+
+    /// Calls a function for each of at most this number of packets that have arrived. Does not wait. Each piece of news
+    /// about the device, such as its removal, is added to `news` as a line.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason if the device cannot be used any more.
+    fn receive(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(ReceivedPacket<'_>),
+        news: &mut Vec<String>,
+    ) -> Result<DeviceState, String>;
+
+    /// Returns the number of packets that were lost before they were received.
+    fn lost(&mut self) -> u64;
+}
+
+/// A device that sends packets.
+pub trait SendingDevice {
+    /// Returns the link type, as in a pcap file: 1 for Ethernet.
+    fn link_type(&self) -> u32;
+
+    /// Sends packets with their link headers, in order, as long as there is room. Does not wait.
+    fn send(&mut self, packets: &[&[u8]]) -> SentPackets;
 }
 
 /// A terminal or a file for texts.
@@ -94,6 +183,38 @@ pub trait System {
         Err(format!("{name}: files cannot be written here"))
     }
 
+    /// Opens a device for receiving.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no devices.
+    fn open_device(
+        &mut self,
+        name: &str,
+        options: &DeviceOptions,
+    ) -> Result<Box<dyn ReceivingDevice>, String> {
+        let _ = options;
+        Err(format!("{name}: there are no devices here"))
+    }
+
+    /// Opens a device for sending.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no devices.
+    fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Err(format!("{name}: there are no devices here"))
+    }
+
+    /// Waits until one of the devices that receive may have packets or news, but for no longer than this time; without
+    /// one until any event. May return earlier. With a time of 0, it looks and does not wait.
+    ///
+    /// Returns true if a device may have packets or news.
+    fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {
+        let _ = longest;
+        true
+    }
+
     /// Writes a text.
     fn write_text(&mut self, output: TextOutput, text: &str);
 
@@ -113,7 +234,7 @@ pub trait System {
     }
 }
 
-/// A system whose captures are empty, and that keeps nothing: for checks, and tests without files.
+/// A system whose captures and devices are empty, and that keeps nothing: for checks, and tests without files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFiles;
 
@@ -137,7 +258,44 @@ impl CaptureWriter for NoFiles {
     }
 }
 
+impl ReceivingDevice for NoFiles {
+    fn link_type(&self) -> u32 {
+        1
+    }
+
+    fn receive(
+        &mut self,
+        _: usize,
+        _: &mut dyn FnMut(ReceivedPacket<'_>),
+        _: &mut Vec<String>,
+    ) -> Result<DeviceState, String> {
+        Ok(DeviceState::End)
+    }
+
+    fn lost(&mut self) -> u64 {
+        0
+    }
+}
+
+impl SendingDevice for NoFiles {
+    fn link_type(&self) -> u32 {
+        1
+    }
+
+    fn send(&mut self, packets: &[&[u8]]) -> SentPackets {
+        SentPackets { taken: packets.len(), lost: Vec::new() }
+    }
+}
+
 impl System for NoFiles {
+    fn open_device(&mut self, _: &str, _: &DeviceOptions) -> Result<Box<dyn ReceivingDevice>, String> {
+        Ok(Box::new(NoFiles))
+    }
+
+    fn open_sender(&mut self, _: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Ok(Box::new(NoFiles))
+    }
+
     fn open_capture(&mut self, _: &str) -> Result<Box<dyn CaptureReader>, String> {
         Ok(Box::new(NoFiles))
     }

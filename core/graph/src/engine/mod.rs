@@ -39,7 +39,10 @@ pub use class::{
 };
 pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services};
-pub use effects::{CaptureReader, CaptureWriter, CapturedPacket, NoFiles, System, TextOutput};
+pub use effects::{
+    CaptureReader, CaptureWriter, CapturedPacket, DeviceMethod, DeviceOptions, DeviceState, NoFiles,
+    ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
+};
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets,
