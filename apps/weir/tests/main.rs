@@ -17,6 +17,7 @@ mod extcap;
 mod filters;
 mod follow;
 mod graph;
+mod graph_devices;
 mod hostile;
 mod layout;
 mod linking;

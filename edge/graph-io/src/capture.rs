@@ -1,19 +1,27 @@
-//! Files of graphs: captures that are read and written, and whole files.
+//! The system of graphs: captures that are read and written, whole files, devices and the terminal.
 
+use crate::receive::InterfaceReceiver;
+use crate::send::InterfaceSender;
+use crate::waiter::DeviceWaiter;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::rc::Rc;
-use weir_graph::engine::{CaptureReader, CaptureWriter, CapturedPacket, System, TextOutput};
+use weir_graph::engine::{
+    CaptureReader, CaptureWriter, CapturedPacket, DeviceOptions, ReceivingDevice, SendingDevice, System,
+    TextOutput,
+};
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, PacketWriter};
-use weir_units::{Escape as _, Timestamp};
+use weir_units::{Escape as _, Nanos, Timestamp};
 use weir_wire::LinkType;
 
 /// The most bytes of a file that an element reads as a whole.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The files and the terminal of a program.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct GraphFiles;
+/// The files, the devices and the terminal of a program.
+#[derive(Debug, Default)]
+pub struct GraphSystem {
+    waiter: DeviceWaiter,
+}
 
 /// A capture that is read, with one block of it in memory.
 ///
@@ -108,7 +116,25 @@ impl CaptureWriter for FileWriter {
     }
 }
 
-impl System for GraphFiles {
+impl System for GraphSystem {
+    fn open_device(
+        &mut self,
+        name: &str,
+        options: &DeviceOptions,
+    ) -> Result<Box<dyn ReceivingDevice>, String> {
+        let device = InterfaceReceiver::open(name, options)?;
+        self.waiter.add(name, device.fd())?;
+        Ok(Box::new(device))
+    }
+
+    fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Ok(Box::new(InterfaceSender::open(name)?))
+    }
+
+    fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {
+        self.waiter.wait(longest)
+    }
+
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         let input = if name == "-" { CaptureInput::Stdin } else { CaptureInput::File(name.into()) };
         let capture = Capture::open(input).map_err(|error| error.to_string())?;

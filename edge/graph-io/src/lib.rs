@@ -1,12 +1,16 @@
 //! The system of graphs: what elements need from outside, behind the traits of [`weir_graph::engine`].
 //!
-//! [`GraphFiles`] opens captures with weir's own reader and writer, so every format of `weir run` works, and
+//! [`GraphSystem`] opens captures with weir's own reader and writer, so every format of `weir run` works, and devices with
+//! weir's own sockets;
 //! [`SystemClock`] is the clock of the system.
 
 #![forbid(unsafe_code)]
 
 mod capture;
 mod clock;
+mod receive;
+mod send;
+mod waiter;
 
-pub use capture::GraphFiles;
+pub use capture::GraphSystem;
 pub use clock::SystemClock;

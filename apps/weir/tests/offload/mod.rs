@@ -90,18 +90,9 @@ pub fn tunnel(hosts: &mut [Host; 2]) -> bool {
 }
 
 impl Host {
-    /// Creates a host in a new network namespace, and moves the interface there.
+    /// Creates a host in a new network namespace, with this interface and an address.
     fn create(interface: &str, number: u8) -> Self {
-        let mut namespace = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(namespace.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        ip(&format!("link set dev {interface} netns {}", namespace.id()));
-        let host = Self { namespace, interface: interface.to_owned(), number, is_inside: false };
+        let host = Self::without_address(interface, number);
         let interface = interface.to_owned();
         host.run(move || {
             set_addresses(&interface, 9, number, 1500);
@@ -112,6 +103,20 @@ impl Host {
             }
         });
         host
+    }
+
+    /// Creates a host in a new network namespace, and moves the interface there.
+    pub fn without_address(interface: &str, number: u8) -> Self {
+        let mut namespace = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(namespace.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        ip(&format!("link set dev {interface} netns {}", namespace.id()));
+        Self { namespace, interface: interface.to_owned(), number, is_inside: false }
     }
 
     /// Runs a job in the host's namespace on a new thread, and waits for it.

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_elements::AllElements;
 use weir_graph::engine::{GraphClock, Router, RunOptions, SimulatedClock};
-use weir_graph_io::{GraphFiles, SystemClock};
+use weir_graph_io::{GraphSystem, SystemClock};
 use weir_units::escaped_lines;
 
 /// Examples and statuses in the help of `weir graph run`.
 pub const HELP: &str = "\
-The graph runs until it stops itself, until nothing is left to do, or until SIGINT. Handlers of -h are read at the end.
+The graph runs until it stops itself, until nothing is left to do, or until SIGINT or SIGTERM. Handlers of -h are read at the end.
 
 Examples:
   weir graph run router.click
@@ -69,7 +69,6 @@ pub struct GraphRunArgs {
 /// [`GraphCommandError`], and errors of standard output.
 pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let mut signals = Signals::default();
-    signals.catch()?;
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
     let clock: Box<dyn GraphClock> = match args.simtime {
@@ -77,8 +76,10 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         false => Box::new(SystemClock::new(signals.interrupted.clone())),
     };
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
-    let mut router = Router::new(flat, &AllElements, Box::new(GraphFiles), clock, options)
+    let mut router = Router::new(flat, &AllElements, Box::<GraphSystem>::default(), clock, options)
         .map_err(|errors| faulty(&name, &errors))?;
+    // From here on the graph receives packets, and a signal ends it in an orderly way.
+    signals.catch()?;
     let begin = Instant::now();
     if !args.quit {
         while !signals.interrupted.load(Ordering::Relaxed) && router.step() {}
