@@ -234,3 +234,54 @@ fn a_test_of_a_graph_is_passed_or_names_the_difference() {
     );
     assert!(String::from_utf8_lossy(&both.stderr).contains("1 of 2 tests are not passed"));
 }
+
+/// `WEIR_WRITE=1 cargo test -p weir --test main graph` writes the picture of docs/CLICK.md.
+#[test]
+fn the_picture_of_the_manual_is_that_of_its_configuration() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let manual = std::fs::read_to_string(docs.join("CLICK.md")).unwrap();
+    let from = manual.find("    elementclass Limited").unwrap();
+    let configuration = manual[from..].split("\n\n").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("limited.click"), configuration).unwrap();
+    let drawn = ok(graph(folder.path(), &["draw", "limited.click"], ""));
+    let path = docs.join("images/limited.svg");
+    if std::env::var_os("WEIR_WRITE").is_some() {
+        std::fs::write(&path, &drawn).unwrap();
+    }
+    assert!(std::fs::read_to_string(&path).unwrap() == drawn, "WEIR_WRITE=1 writes {}", path.display());
+    // The configuration is one that runs.
+    ok(graph(folder.path(), &["check", "limited.click"], ""));
+}
+
+#[test]
+fn a_configuration_is_drawn_to_a_file_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let text = "Idle -> q :: Queue -> Discard; q2 :: NoSuchClass(\"<b>\") -> q";
+    assert_eq!(ok(graph(at, &["draw", "-e", text, "-o", "g.svg"], "")), "");
+    let svg = std::fs::read_to_string(at.join("g.svg")).unwrap();
+    assert!(
+        svg.contains("NoSuchClass") && svg.contains("class=\"line pull\"") && !svg.contains("<b>"),
+        "{svg}"
+    );
+    let dot = ok(graph(at, &["draw", "-e", text, "--format", "dot"], ""));
+    assert!(dot.contains("style=dashed") && dot.contains("style=solid"), "{dot}");
+    let wrong = graph(at, &["draw", "-e", "Idle -> a :: Queue -> b :: Queue -> Discard"], "");
+    let error = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(error.contains("'a' pull output 0 is connected to 'b' push input 0"), "{error}");
+    let large = "Idle -> Discard;".repeat(3_000);
+    let error = String::from_utf8(graph(at, &["draw", "-"], &large).stderr).unwrap();
+    assert!(error.contains("<stdin>: the picture would have 6000 boxes, and can have 5000"), "{error}");
+    // Compound elements are drawn as single boxes.
+    let many = format!(
+        "elementclass C {{ -> {} Null -> }} Idle -> {} Discard",
+        "Null -> ".repeat(99),
+        "C -> ".repeat(100)
+    );
+    let output = graph(at, &["draw", "-"], &many);
+    let note = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(note.contains("100 compound elements are drawn as single boxes"), "{note}");
+    assert_eq!(ok(output).matches(">100 elements<").count(), 100);
+}

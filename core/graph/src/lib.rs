@@ -4,6 +4,7 @@
 //! - [`arguments`] parses the arguments of an element's configuration, with the argument types of Click.
 //! - [`engine`] connects elements, and takes packets through them.
 //! - [`control`] is the protocol by which other programs call the handlers of a running graph.
+//! - [`drawing`] draws graphs, as SVG or in the language of Graphviz.
 //!
 //! All are pure: files, the clock, names of hosts and the set of element classes come from the caller, as traits.
 
@@ -11,6 +12,7 @@
 
 pub mod arguments;
 pub mod control;
+pub mod drawing;
 pub mod engine;
 mod landmark;
 pub mod language;

@@ -52,6 +52,7 @@ pub use names::DefinedNames;
 pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBytes};
 pub use plan::{OneByOne, Plan};
 pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};
+pub(crate) use router::connect_ports;
 pub use router::{ElementClasses, ElementGraph, GraphError, Router, RunOptions};
 pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};
 pub use signal::{SignalId, SignalTable, WaitsFor};

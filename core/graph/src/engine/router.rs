@@ -17,7 +17,7 @@ use super::schedule::TICKETS_DEFAULT;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 use crate::control::{HandlerAction, HandlerCall};
-use crate::language::{ElementDeclaration, FlatConfiguration};
+use crate::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
 use crate::nearest::suggestion;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cell::OnceCell;
@@ -427,12 +427,34 @@ fn connect(
     if !errors.is_empty() {
         return Err(errors);
     }
+    let ports = connect_ports(&declared, &connections, &known)?;
+    let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
+    let effects = known.iter().map(|class| class.effects).collect();
+    Ok(ElementGraph {
+        classes: known,
+        effects,
+        ports,
+        pull_ways: Vec::new(),
+        plans,
+        names,
+        tickets: BTreeMap::new(),
+        declared,
+        rest: configuration,
+    })
+}
+
+/// Connects the ports of elements with these classes.
+pub(crate) fn connect_ports(
+    declared: &[ElementDeclaration],
+    connections: &[ElementConnection],
+    classes: &[&ElementClass],
+) -> Result<Vec<ElementPorts>, Vec<GraphError>> {
     let elements: Vec<(&str, &ElementClass)> =
-        declared.iter().map(|it| &*it.name).zip(known.iter().copied()).collect();
+        declared.iter().map(|it| &*it.name).zip(classes.iter().copied()).collect();
     let place = |(element, port): (usize, u32)| PortReference { element, port: port as usize };
     let pairs: Vec<PortConnection> =
         connections.iter().map(|it| PortConnection { from: place(it.from), to: place(it.to) }).collect();
-    let ports = resolve(&elements, &pairs).map_err(|errors| {
+    resolve(&elements, &pairs).map_err(|errors| {
         let further = errors.further;
         let landmark = |it: &PortError| match it.connection {
             Some(connection) => connections[connection].landmark.clone(),
@@ -450,19 +472,6 @@ fn connect(
             });
         }
         errors
-    })?;
-    let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
-    let effects = known.iter().map(|class| class.effects).collect();
-    Ok(ElementGraph {
-        classes: known,
-        effects,
-        ports,
-        pull_ways: Vec::new(),
-        plans,
-        names,
-        tickets: BTreeMap::new(),
-        declared,
-        rest: configuration,
     })
 }
 

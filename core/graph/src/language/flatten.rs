@@ -11,7 +11,7 @@ use super::limits::{
 use super::parser::{FILE_BODY, LanguageParser};
 use super::tunnels::{FlatEdge, FlatNode, TunnelEnds};
 use super::variables::{VariableFrame, VariableValue};
-use super::{ElementDeclaration, FlatConfiguration, Landmark};
+use super::{CompoundDeclaration, ElementDeclaration, FlatConfiguration, Landmark};
 use crate::arguments::text::split_arguments;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub(crate) type Expanded<T = ()> = Result<T, StopExpansion>;
 pub(crate) struct Flattener<'e> {
     pub parser: LanguageParser<'e>,
     pub elements: Vec<ElementDeclaration>,
+    compounds: Vec<CompoundDeclaration>,
+    /// The indices of the compound elements around the body that is expanded.
+    open_compounds: Vec<usize>,
     /// The places of `elements`, and the names of those that are no components.
     declared: Vec<(SourcePosition, Option<NameId>)>,
     /// The classes of `elements`.
@@ -63,6 +66,8 @@ pub(crate) fn flatten(parser: LanguageParser<'_>) -> Result<FlatConfiguration, L
     let mut flattener = Flattener {
         parser,
         elements: Vec::new(),
+        compounds: Vec::new(),
+        open_compounds: Vec::new(),
         declared: Vec::new(),
         used_classes: NameSet::default(),
         taken,
@@ -76,13 +81,14 @@ pub(crate) fn flatten(parser: LanguageParser<'_>) -> Result<FlatConfiguration, L
         choice_steps_left: CHOICE_STEPS_MAX,
     };
     let connections = flattener.expand_all().unwrap_or_default();
-    let Flattener { parser, elements, .. } = flattener;
+    let Flattener { parser, elements, compounds, .. } = flattener;
     if !parser.report.errors.is_empty() {
         return Err(parser.report);
     }
     Ok(FlatConfiguration {
         text: Arc::default(),
         elements,
+        compounds,
         connections,
         requirements: parser.requirements,
         members: Vec::new(),
@@ -158,11 +164,14 @@ impl Flattener<'_> {
     /// is the node of the compound element that is expanded.
     fn expand_body(&mut self, body: BodyId, prefix: &str, tunnel: Option<(usize, usize)>) -> Expanded {
         let frame = self.frames.len() - 1;
-        let first = self.nodes.len();
+        let (first, first_element) = (self.nodes.len(), self.elements.len());
         let mut pending = Vec::new();
         for index in 0..self.parser.bodies[body].nodes.len() {
             let node = self.add_node(body, index, (prefix, frame), tunnel, &mut pending)?;
             self.nodes.push(node);
+        }
+        if let Some(compound) = self.open_compounds.last() {
+            self.compounds[*compound].elements = first_element..self.elements.len();
         }
         if let Some((outer, owner)) = tunnel {
             let ends = TunnelEnds { exit: Some(first), entry: Some(first + 1), owner, is_inner: false };
@@ -192,6 +201,10 @@ impl Flattener<'_> {
         }
         let owner = self.owners.len();
         self.owners.push((Arc::clone(&name), position));
+        let class = self.parser.bodies[body].class.map(|class| Arc::clone(self.parser.names.get(class)));
+        let parent = self.open_compounds.last().copied();
+        self.open_compounds.push(self.compounds.len());
+        self.compounds.push(CompoundDeclaration { name: Arc::clone(&name), class, parent, elements: 0..0 });
         // The variables around the definition are those of an instance that contains this one.
         let depth = self.parser.bodies[body].depth;
         let mut parent = Some(frame);
@@ -203,6 +216,7 @@ impl Flattener<'_> {
         self.push_frame(parent, body, arguments);
         let expanded = self.expand_body(body, &format!("{name}/"), Some((node, owner)));
         self.frames.pop();
+        self.open_compounds.pop();
         expanded
     }
 

@@ -53,6 +53,7 @@ pub use unparse::FlatLayout;
 
 use crate::arguments::text::uncomment;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A file with a configuration.
@@ -105,11 +106,26 @@ pub struct ElementConnection {
     pub landmark: Landmark,
 }
 
+/// A compound element, which was replaced by its components.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompoundDeclaration {
+    /// The name.
+    pub name: Arc<str>,
+    /// The class; `None` for one without a name.
+    pub class: Option<Arc<str>>,
+    /// The index of the compound element around this one.
+    pub parent: Option<usize>,
+    /// The elements that are directly inside, without those of compound elements inside.
+    pub elements: Range<usize>,
+}
+
 /// A configuration without compound elements.
 #[derive(Clone, Debug, Default)]
 pub struct FlatConfiguration {
     /// The elements: those of the file in their order, then for each compound element in turn its components.
     pub elements: Vec<ElementDeclaration>,
+    /// The compound elements that were replaced, each behind the one around it.
+    pub compounds: Vec<CompoundDeclaration>,
     /// The connections in the order of the text, each once.
     pub connections: Vec<ElementConnection>,
     /// The requirements in their order.

@@ -10,6 +10,7 @@ mod compounds;
 mod connections;
 mod control;
 mod declarations;
+mod drawing;
 mod errors;
 mod limits;
 mod round_trip;

@@ -1,6 +1,7 @@
 //! `weir graph`: graphs of packet-processing elements, in the language of Click.
 
 mod check;
+mod draw;
 mod elements;
 mod flatten;
 mod libraries;
@@ -12,11 +13,13 @@ mod test;
 use crate::Failure;
 use check::GraphCheckArgs;
 use clap::Subcommand;
+use draw::DrawArgs;
 use elements::ElementsArgs;
 use flatten::FlattenArgs;
 use run::GraphRunArgs;
 use std::io::Write;
 use std::path::PathBuf;
+use weir_graph::drawing::DrawingError;
 use weir_units::Escape as _;
 
 /// `weir graph`.
@@ -30,6 +33,9 @@ pub enum GraphCommand {
     /// Expand the compound elements of a configuration, and print the result
     #[command(after_help = flatten::HELP)]
     Flatten(FlattenArgs),
+    /// Draw a configuration, with its ports and its compound elements
+    #[command(after_help = draw::HELP)]
+    Draw(DrawArgs),
     /// List the element classes, or show the manual of one
     Elements(ElementsArgs),
     /// Run tests of graphs: files with a graph, and what is to come of it
@@ -57,12 +63,20 @@ pub enum GraphCommandError {
         source: std::io::Error,
     },
     /// The result cannot be written.
-    #[error("{}: the configuration cannot be written: {source}", path.escaped())]
+    #[error("{}: the result cannot be written: {source}", path.escaped())]
     Write {
         /// The file.
         path: PathBuf,
         /// The error.
         source: std::io::Error,
+    },
+    /// The configuration cannot be drawn.
+    #[error("{}: {source}", name.escaped())]
+    Draw {
+        /// The name of the configuration.
+        name: String,
+        /// The reason.
+        source: DrawingError,
     },
     /// Handlers failed, or results are not complete; the reasons were printed.
     #[error("{}: {count} {} failed", name.escaped(), if *.count == 1 { "result" } else { "results" })]
@@ -121,6 +135,7 @@ pub fn graph(out: &mut impl Write, command: &GraphCommand) -> Result<(), Failure
         GraphCommand::Run(args) => run::run(out, args),
         GraphCommand::Check(args) => check::check(out, args),
         GraphCommand::Flatten(args) => flatten::flatten(out, args),
+        GraphCommand::Draw(args) => draw::write(out, args),
         GraphCommand::Elements(args) => elements::elements(out, args),
         GraphCommand::Test(args) => test::test(out, args),
     }
