@@ -36,7 +36,7 @@ Handlers:
   byte_rate        r   bytes per second
   count_call       rw  the argument; its number when read
   byte_count_call  w   the argument
-  reset_counts     w   sets both counts to 0
+  reset_counts     w   sets both counts to 0, so that each call is made again
   reset            w   the same",
     build: |cx| {
         let mut args = cx.arguments();
@@ -45,7 +45,7 @@ Handlers:
             text.map(|text| {
                 CountCall::read(&text.0).unwrap_or_else(|reason| {
                     args.error(name, reason);
-                    CountCall { at: 0, call: String::new() }
+                    CountCall { at: 0, call: String::new(), has_fired: false }
                 })
             })
         };
@@ -69,12 +69,14 @@ Handlers:
 struct CountCall {
     at: u64,
     call: String,
+    /// The call was made since the latest reset.
+    has_fired: bool,
 }
 
 impl CountCall {
     fn read(text: &str) -> Result<Self, Reason> {
         let (at, call) = text.trim().split_once(char::is_whitespace).ok_or("expected: N HANDLER [VALUE]")?;
-        Ok(Self { at: crate::values::read(at)?, call: call.trim().to_owned() })
+        Ok(Self { at: crate::values::read(at)?, call: call.trim().to_owned(), has_fired: false })
     }
 }
 
@@ -93,6 +95,9 @@ impl Counter {
     fn reset(&mut self) -> Result<String, Reason> {
         (self.packets, self.bytes) = (0, 0);
         (self.packet_rate, self.byte_rate) = (RateAverage::default(), RateAverage::default());
+        for call in [&mut self.count_call, &mut self.byte_count_call].into_iter().flatten() {
+            call.has_fired = false;
+        }
         Ok(String::new())
     }
 }
@@ -146,9 +151,17 @@ impl RoutingElement for Counter {
         let now = services.coarse_now();
         self.packet_rate.count(now, 1);
         self.byte_rate.count(now, packet.len() as u64);
-        for (count, call) in [(self.packets, &mut self.count_call), (self.bytes, &mut self.byte_count_call)] {
-            if let Some(reached) = call.take_if(|call| count >= call.at) {
-                services.call_later(self.this, &reached.call);
+        // A count of packets takes each value; a count of bytes can pass over one.
+        let is_reached = [
+            self.count_call.as_ref().is_some_and(|call| self.packets == call.at),
+            self.byte_count_call.as_ref().is_some_and(|call| self.bytes >= call.at),
+        ];
+        for (call, is_reached) in
+            [&mut self.count_call, &mut self.byte_count_call].into_iter().zip(is_reached)
+        {
+            if let Some(call) = call.as_mut().filter(|call| is_reached && !call.has_fired) {
+                call.has_fired = true;
+                services.call_later(self.this, &call.call);
             }
         }
         Destination::FIRST
