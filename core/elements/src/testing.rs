@@ -37,8 +37,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use weir_graph::engine::{
-    CaptureReader, CaptureWriter, CapturedPacket, DeviceOptions, DeviceState, PacketType, ReceivedPacket,
-    ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets, SimulatedClock, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceState, PacketType,
+    ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets, SimulatedClock,
+    SourceBlock, System, TextOutput,
 };
 use weir_graph::language::{ConfigurationSource, parse};
 use weir_units::{Nanos, Timestamp};
@@ -350,16 +351,21 @@ struct TestSystem {
 
 struct TestReader(std::vec::IntoIter<TestPacket>);
 
-impl CaptureReader for TestReader {
-    fn link_type(&self) -> u32 {
-        1
-    }
+/// The packets that share a block of bytes.
+const BLOCK_PACKETS: usize = 3;
 
-    fn next(&mut self) -> Result<Option<CapturedPacket>, String> {
-        Ok(self.0.next().map(|TestPacket { time, bytes, wire_length }| {
-            let range = 0..bytes.len();
-            CapturedPacket { source: Rc::new(bytes), range, wire_length, time }
-        }))
+impl CaptureReader for TestReader {
+    fn next_block(&mut self, block: &mut CapturedBlock) -> Result<(), String> {
+        block.packets.clear();
+        let mut all = Vec::new();
+        for TestPacket { time, bytes, wire_length } in self.0.by_ref().take(BLOCK_PACKETS) {
+            let place = |at: usize| u32::try_from(at).map_err(|_| "a capture of more than 4 GiB".to_owned());
+            let (start, end) = (place(all.len())?, place(all.len() + bytes.len())?);
+            all.extend(bytes);
+            block.packets.push(BlockPacket { start, end, wire_length, link_type: 1, time });
+        }
+        block.source = Some(Rc::new(SourceBlock::later(|| all)));
+        Ok(())
     }
 }
 

@@ -3,12 +3,13 @@
 use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
 use crate::waiter::DeviceWaiter;
+use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 use weir_graph::engine::{
-    CaptureReader, CaptureWriter, CapturedPacket, DeviceOptions, ReceivingDevice, SendingDevice, System,
-    TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, ReceivingDevice, SendingDevice,
+    SourceBlock, System, TextOutput,
 };
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -23,72 +24,67 @@ pub struct GraphSystem {
     waiter: DeviceWaiter,
 }
 
-/// A capture that is read, with one block of it in memory.
+/// A capture that is read.
 ///
 /// Elements read bytes several times, and the bytes of a mapped file can change meanwhile. So the packets of a block are
-/// copied once, all together.
+/// copied once, all together, when an element first reads one of them. Until then the block stays mapped.
 struct BlockReader {
     capture: Capture,
-    bytes: Rc<Vec<u8>>,
-    packets: std::vec::IntoIter<Place>,
-    link_type: u32,
-}
-
-/// A packet in the bytes of a block.
-#[derive(Clone, Copy)]
-struct Place {
-    start: usize,
-    end: usize,
-    wire_length: u32,
-    time: Timestamp,
-    link_type: u32,
+    /// The bytes of an earlier block, which are used again.
+    spare: Rc<Cell<Vec<u8>>>,
 }
 
 impl BlockReader {
-    fn copy(&mut self, block: &Block) {
-        // The bytes of the earlier block are used again if no packet needs them any more.
-        let mut bytes = Rc::try_unwrap(std::mem::take(&mut self.bytes)).unwrap_or_default();
-        bytes.clear();
-        let mut places = Vec::with_capacity(block.packets());
-        for (index, descriptor) in block.descriptors().iter().enumerate() {
-            let start = bytes.len();
-            block.append_packet(index, &mut bytes);
-            places.push(Place {
-                start,
-                end: bytes.len(),
-                wire_length: descriptor.wire_len,
-                time: Timestamp(descriptor.ts_ns),
-                link_type: u32::from(descriptor.link_type),
-            });
+    /// Takes the bytes of the earlier block back, or has them copied if packets still refer to them: a capture has memory
+    /// for a few blocks only.
+    fn end_block(&self, source: Rc<SourceBlock>) {
+        match Rc::try_unwrap(source) {
+            Ok(source) => source.into_bytes().into_iter().for_each(|bytes| self.spare.set(bytes)),
+            Err(source) => _ = source.bytes(),
         }
-        self.bytes = Rc::new(bytes);
-        self.packets = places.into_iter();
+    }
+
+    /// Returns the places of a block's packets, and their bytes, which are copied later.
+    fn places(&self, block: Block, places: &mut Vec<BlockPacket>) -> Result<SourceBlock, String> {
+        let mut start = 0_u32;
+        for descriptor in block.descriptors() {
+            let end = start.checked_add(descriptor.cap_len).ok_or("a block of more than 4 GiB")?;
+            places.push(BlockPacket {
+                start,
+                end,
+                wire_length: descriptor.wire_len,
+                link_type: u32::from(descriptor.link_type),
+                time: Timestamp(descriptor.ts_ns),
+            });
+            start = end;
+        }
+        let (spare, length) = (Rc::clone(&self.spare), start as usize);
+        Ok(SourceBlock::later(move || {
+            let mut bytes = spare.take();
+            bytes.clear();
+            (0..block.len()).for_each(|index| block.append_packet(index, &mut bytes));
+            // A file that was cut meanwhile has no bytes for some packets.
+            bytes.resize(length, 0);
+            bytes
+        }))
     }
 }
 
 impl CaptureReader for BlockReader {
-    fn link_type(&self) -> u32 {
-        self.link_type
-    }
-
-    fn next(&mut self) -> Result<Option<CapturedPacket>, String> {
-        loop {
-            if let Some(Place { start, end, wire_length, time, link_type }) = self.packets.next() {
-                self.link_type = link_type;
-                let source = Rc::clone(&self.bytes);
-                return Ok(Some(CapturedPacket { source, range: start..end, wire_length, time }));
+    fn next_block(&mut self, to: &mut CapturedBlock) -> Result<(), String> {
+        to.packets.clear();
+        to.source.take().into_iter().for_each(|source| self.end_block(source));
+        match self.capture.next_block() {
+            Ok(CaptureNext::Block(block)) => {
+                to.source = Some(Rc::new(self.places(block, &mut to.packets)?));
+                Ok(())
             }
-            match self.capture.next_block() {
-                Ok(CaptureNext::Block(block)) => self.copy(&block),
-                // No block is in use, so there is always room.
-                Ok(CaptureNext::Full | CaptureNext::End) => {
-                    return match self.capture.totals().truncated {
-                        Some(truncated) => Err(truncated.to_string()),
-                        None => Ok(None),
-                    };
-                }
-                Err(error) => return Err(error.to_string()),
-            }
+            // No block is in use, so there is always room.
+            Ok(CaptureNext::Full | CaptureNext::End) => match self.capture.totals().truncated {
+                Some(truncated) => Err(truncated.to_string()),
+                None => Ok(()),
+            },
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -138,17 +134,7 @@ impl System for GraphSystem {
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         let input = if name == "-" { CaptureInput::Stdin } else { CaptureInput::File(name.into()) };
         let capture = Capture::open(input).map_err(|error| error.to_string())?;
-        let link_type = capture
-            .totals()
-            .interfaces
-            .first()
-            .map_or(1, |it| it.link_type.map_or(1, |it| u32::from(it.number())));
-        Ok(Box::new(BlockReader {
-            capture,
-            bytes: Rc::default(),
-            packets: Vec::new().into_iter(),
-            link_type,
-        }))
+        Ok(Box::new(BlockReader { capture, spare: Rc::default() }))
     }
 
     fn create_capture(

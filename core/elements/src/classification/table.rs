@@ -102,6 +102,15 @@ impl CubeTable {
     pub fn decide(&self, parts: &PacketParts<'_>) -> u16 {
         match self {
             Self::One(sets) => sets.decide(parts),
+            _ => self.decide_by_many(parts),
+        }
+    }
+
+    /// Returns the same for more than 64 cubes. Its code is apart, so that the usual case stays short.
+    #[inline(never)]
+    fn decide_by_many(&self, parts: &PacketParts<'_>) -> u16 {
+        match self {
+            Self::One(sets) => sets.decide(parts),
             Self::Two(sets) => sets.decide(parts),
             Self::Four(sets) => sets.decide(parts),
             Self::Eight(sets) => sets.decide(parts),

@@ -1,5 +1,6 @@
 //! `ARPQuerier`: finds the Ethernet addresses of next hops by ARP.
 
+use super::ETHERNET_BYTES;
 use super::arp::{ArpMessage, REPLY, REQUEST};
 use super::arp_state::{ArpAnswer, ArpLimits, ArpState};
 use super::arp_table::{current, delete, insert, table};
@@ -12,8 +13,8 @@ use weir_graph::arguments::{
     ArgumentContext, ArgumentFault, ArgumentValue, EthernetAddress, Ipv4Prefix, WordArgument,
 };
 use weir_graph::engine::{
-    BuiltElement, DST_IP, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
-    GraphPacket, OrderDependence, Reason, VLAN_TCI,
+    Batch, BuiltElement, DST_IP, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, PACKET_BYTES_MAX, Reason, VLAN_TCI,
 };
 use weir_graph::handlers;
 use weir_units::Nanos;
@@ -94,6 +95,7 @@ Handlers:
             queries: 0,
             responses: 0,
             drops: 0,
+            found: Vec::new(),
         }))
     },
 };
@@ -131,6 +133,8 @@ struct ArpQuerier {
     queries: u64,
     responses: u64,
     drops: u64,
+    /// The addresses for the packets of a batch.
+    found: Vec<EthernetAddress>,
 }
 
 /// The fate of an IP packet.
@@ -140,11 +144,16 @@ enum Forwarding {
     Drop,
 }
 
+/// Returns the address to which a packet is to be sent.
+#[inline]
+fn next_hop(packet: &GraphPacket) -> Ipv4Addr {
+    Ipv4Addr::from(packet.annotation(DST_IP).first_chunk::<4>().copied().unwrap_or_default())
+}
+
 impl ArpQuerier {
     /// Sends an IP packet, has it wait, or discards it.
     fn handle_ip(&mut self, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
-        let next = packet.annotation(DST_IP).first_chunk::<4>().copied().unwrap_or_default();
-        let next = Ipv4Addr::from(next);
+        let next = next_hop(&packet);
         match self.forwarding(next, &packet, cx) {
             Forwarding::Send(to) => {
                 if encapsulate(&mut packet, ETHERTYPE_IPV4, self.ethernet, to) {
@@ -330,6 +339,25 @@ impl Element for ArpQuerier {
 }
 
 impl EmittingElement for ArpQuerier {
+    fn pass_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> Option<usize> {
+        if input != 0 || self.ip.is_unspecified() {
+            return None;
+        }
+        let now = cx.services.coarse_now();
+        let mut state = self.state.borrow_mut();
+        self.found.clear();
+        for packet in batch.packets() {
+            if packet.len() + ETHERNET_BYTES > PACKET_BYTES_MAX {
+                return None;
+            }
+            self.found.push(state.known(next_hop(packet), now, self.poll_timeout)?);
+        }
+        for (packet, to) in batch.packets_mut().iter_mut().zip(&self.found) {
+            encapsulate(packet, ETHERTYPE_IPV4, self.ethernet, *to);
+        }
+        Some(0)
+    }
+
     fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if input == 0 {
             self.handle_ip(packet, cx);

@@ -76,6 +76,19 @@ impl ArpEntry {
     }
 }
 
+/// An answer that needs no search while it stays right.
+#[derive(Clone, Copy)]
+struct RecentAnswer {
+    ip: Ipv4Addr,
+    ethernet: EthernetAddress,
+    poll_after: Nanos,
+    /// The time from which on the entry is not valid, or a query is due.
+    until: Timestamp,
+}
+
+/// The places of recent answers, by the last byte of the address.
+const RECENT: usize = 256;
+
 /// The address that a packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpAnswer {
@@ -100,6 +113,7 @@ pub struct ArpState {
     waiting: BTreeSet<(Timestamp, u64, Ipv4Addr)>,
     /// A number for entries of the same age.
     next: u64,
+    recent: Vec<Option<RecentAnswer>>,
     packets: usize,
     drops: u64,
 }
@@ -113,6 +127,7 @@ impl ArpState {
             by_age: BTreeSet::new(),
             waiting: BTreeSet::new(),
             next: 0,
+            recent: vec![None; RECENT],
             packets: 0,
             drops: 0,
         }
@@ -123,6 +138,7 @@ impl ArpState {
         let limits = self.limits;
         *self = std::mem::replace(earlier, Self::new(earlier.limits));
         self.limits = limits;
+        self.recent.fill(None);
     }
 
     /// Takes over the limits of another table. What exceeds them goes with the next addition.
@@ -157,6 +173,35 @@ impl ArpState {
         }
     }
 
+    /// Returns the address for an IPv4 address, if it is known and no query is due.
+    #[inline]
+    pub fn known(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
+        let place = usize::from(ip.octets()[3]);
+        match self.recent[place] {
+            Some(recent) if recent.ip == ip && recent.poll_after == poll_after && now < recent.until => {
+                Some(recent.ethernet)
+            }
+            _ => self.search_known(ip, now, poll_after),
+        }
+    }
+
+    fn search_known(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
+        let entry = self.entries.get(&ip).filter(|entry| entry.is_known)?;
+        let after = |time: Nanos, more: u64| match time.0 {
+            0 => u64::MAX,
+            _ => entry.live_at.0.saturating_add(time.0).saturating_add(more),
+        };
+        let until = Timestamp(after(self.limits.timeout, 1).min(after(poll_after, 0)));
+        let ethernet = entry.ethernet;
+        self.recent[usize::from(ip.octets()[3])] = Some(RecentAnswer { ip, ethernet, poll_after, until });
+        (now < until).then_some(ethernet)
+    }
+
+    /// Has the next answer for an address come from its entry.
+    fn forget_recent(&mut self, ip: Ipv4Addr) {
+        self.recent[usize::from(ip.octets()[3])] = None;
+    }
+
     /// Sets the address of an entry; a broadcast address makes it unknown. Returns the packets that wait if `takes`.
     pub fn insert(
         &mut self,
@@ -168,6 +213,7 @@ impl ArpState {
     ) -> VecDeque<GraphPacket> {
         self.ensure(ip, now, pool);
         self.set_age(ip, now);
+        self.forget_recent(ip);
         let Some(entry) = self.entries.get_mut(&ip) else { return VecDeque::new() };
         entry.ethernet = ethernet;
         entry.is_known = ethernet != UNKNOWN;
@@ -271,6 +317,7 @@ impl ArpState {
     }
 
     fn set_age(&mut self, ip: Ipv4Addr, live_at: Timestamp) {
+        self.forget_recent(ip);
         let Some(entry) = self.entries.get_mut(&ip) else { return };
         let (at, number) = entry.age;
         entry.live_at = live_at;
@@ -284,6 +331,7 @@ impl ArpState {
     }
 
     fn remove(&mut self, ip: Ipv4Addr, pool: &mut PacketPool) {
+        self.forget_recent(ip);
         let Some(entry) = self.entries.remove(&ip) else { return };
         let (at, number) = entry.age;
         self.by_age.remove(&(at, number, ip));

@@ -4,8 +4,8 @@ use super::ipv4::{
     DONT_FRAGMENT, HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header, header_words,
 };
 use weir_graph::engine::{
-    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    OrderDependence, TextOutput,
+    Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -17,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     flow: "x/x",
     cost: ElementCost::E2,
     effects: Effects::NONE,
-    order: OrderDependence::Ordered,
+    order: OrderDependence::Free,
     manual: "\
 divides long IPv4 packets into fragments
 
@@ -80,6 +80,12 @@ struct Division {
 }
 
 impl IpFragmenter {
+    /// Returns true if a packet goes on as it is.
+    #[inline]
+    fn fits(&self, packet: &GraphPacket) -> bool {
+        packet.network_length().unwrap_or(packet.len()) <= self.mtu
+    }
+
     /// Returns how a packet is divided; `None` if it cannot be.
     fn division(&self, packet: &GraphPacket) -> Option<Division> {
         let start = packet.network_offset()?;
@@ -205,9 +211,12 @@ impl Element for IpFragmenter {
 }
 
 impl EmittingElement for IpFragmenter {
+    fn pass_batch(&mut self, _: usize, batch: &mut Batch, _: &mut ElementContext<'_>) -> Option<usize> {
+        batch.packets().iter().all(|packet| self.fits(packet)).then_some(0)
+    }
+
     fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
-        let length = packet.network_bytes().map_or(packet.len(), <[u8]>::len);
-        if length <= self.mtu {
+        if self.fits(&packet) {
             cx.emit(0, packet);
             return;
         }

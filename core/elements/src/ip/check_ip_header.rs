@@ -131,9 +131,12 @@ impl AddressCheck {
 
     #[inline]
     fn is_bad(&self, source: u32, destination: u32) -> bool {
-        !self.bad_sources.is_empty()
-            && self.bad_sources.binary_search(&source).is_ok()
-            && self.good_destinations.binary_search(&destination).is_err()
+        // The usual lists are so short that a look at every entry takes less time than a search.
+        let is_listed = match self.bad_sources.len() {
+            0..=8 => self.bad_sources.contains(&source),
+            _ => self.bad_sources.binary_search(&source).is_ok(),
+        };
+        is_listed && self.good_destinations.binary_search(&destination).is_err()
     }
 }
 

@@ -88,8 +88,10 @@ impl RoutingElement for DecIpTtl {
 /// Decrements the time to live in a complete header, where it is at least 1.
 #[inline]
 pub fn decrement(bytes: &mut [u8]) {
+    // The new word is computed: reading it behind the write of its first byte would wait for the write.
     let old = half(bytes, 8);
-    bytes[8] -= 1;
-    let sum = updated(half(bytes, 10), u32::from(old), u32::from(half(bytes, 8)));
+    let new = old - 0x100;
+    let sum = updated(half(bytes, 10), u32::from(old), u32::from(new));
+    bytes[8..10].copy_from_slice(&new.to_be_bytes());
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
 }

@@ -277,9 +277,31 @@ impl EmittingElement for Queue {
     }
 
     fn push_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) {
+        if !(self.kind.is_mixed && input == 1) && self.packets.len() + batch.len() < self.capacity {
+            // There is room for all of them.
+            if self.packets.is_empty() && !batch.is_empty() {
+                cx.services.wake(self.nonempty);
+            }
+            self.packets.extend(batch.take_packets());
+            self.highwater = self.highwater.max(self.packets.len());
+            return;
+        }
         for packet in batch.take_packets() {
             self.add(input, packet, cx);
         }
+    }
+
+    fn pull_batch(&mut self, _: usize, most: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> bool {
+        let was_full = self.packets.len() >= self.capacity;
+        let count = most.min(self.packets.len());
+        self.packets.drain(..count).for_each(|packet| batch.push_next(packet));
+        if was_full && count > 0 {
+            cx.services.wake(self.nonfull);
+        }
+        if count < most {
+            cx.services.signals.sleep(self.nonempty);
+        }
+        true
     }
 
     fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {

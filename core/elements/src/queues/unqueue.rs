@@ -71,14 +71,7 @@ impl Element for Unqueue {
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let most = self.most(most);
-        let mut work = 0;
-        while self.active
-            && work < most
-            && let Some(packet) = cx.pull(0)
-        {
-            cx.emit(0, packet);
-            work += 1;
-        }
+        let work = cx.pull_each(0, if self.active { most } else { 0 }, |cx, packet| cx.emit(0, packet));
         self.count += work as u64;
         TaskRun { work, again: self.active && most > 0 && (work == most || cx.is_active(&self.waits_for)) }
     }

@@ -1,7 +1,7 @@
 //! The bytes of packets that a source makes.
 
 use std::rc::Rc;
-use weir_graph::engine::{GraphPacket, PacketPool, SourceBytes};
+use weir_graph::engine::{GraphPacket, PacketPool, SourceBlock};
 
 /// The bytes of a packet without DATA.
 pub const DATA_DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
@@ -13,13 +13,13 @@ pub const LENGTH_MAX: u32 = 65_535;
 pub struct PacketContent {
     data: Vec<u8>,
     length: Option<u32>,
-    bytes: Rc<dyn SourceBytes>,
+    bytes: Rc<SourceBlock>,
 }
 
 impl PacketContent {
     /// Returns packets with these bytes, cut or repeated to a length if there is one.
     pub fn new(data: Vec<u8>, length: Option<u32>) -> Self {
-        let mut content = Self { data, length, bytes: Rc::new(Vec::new()) };
+        let mut content = Self { data, length, bytes: Rc::new(Vec::new().into()) };
         content.make();
         content
     }
@@ -30,7 +30,7 @@ impl PacketContent {
             true => vec![0; length],
             false => self.data.iter().copied().cycle().take(length).collect(),
         };
-        self.bytes = Rc::new(bytes);
+        self.bytes = Rc::new(bytes.into());
     }
 
     /// Returns the bytes that the length is applied to.

@@ -59,14 +59,8 @@ impl Element for Discard {
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let most = most_packets(most, self.burst as usize);
-        let mut work = 0;
-        while self.active
-            && work < most
-            && let Some(packet) = cx.pull(0)
-        {
-            cx.services.pool.discard(packet);
-            work += 1;
-        }
+        let most = if self.active { most } else { 0 };
+        let work = cx.pull_each(0, most, |cx, packet| cx.services.pool.discard(packet));
         self.count += work as u64;
         TaskRun { work, again: self.active && (work > 0 || cx.is_active(&self.waits_for)) }
     }

@@ -1,11 +1,12 @@
 //! `FromDump`: reads packets from a capture.
 
 use std::any::Any;
+use std::rc::Rc;
 use weir_graph::arguments::{ArgumentFault, FileName, FixedDecimal, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, CaptureReader, CapturedPacket, EXTRA_LENGTH, Effects, Element, ElementClass,
-    ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, Reason, SignalId, TaskRun,
-    WaitsFor,
+    BlockPacket, BuiltElement, CaptureReader, CapturedBlock, EXTRA_LENGTH, Effects, Element, ElementClass,
+    ElementContext, ElementCost, EmittingElement, GraphPacket, OrderDependence, PacketPool, Reason, SignalId,
+    SourceBlock, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -72,11 +73,15 @@ Handlers:
             args.error("START", "START and START_AFTER exclude each other");
         }
         args.end()?;
+        let limits = Limits { start, start_after, end, end_after, interval };
         Ok(BuiltElement::emitting(FromDump {
             file: file.0,
             reader: None,
-            next: None,
-            limits: Limits { start, start_after, end, end_after, interval },
+            block: CapturedBlock::default(),
+            next: 0,
+            held: None,
+            takes_all: !timing && sample.0 == WHOLE && limits == Limits::default(),
+            limits,
             timing,
             shift: None,
             sample: sample.0.unsigned_abs(),
@@ -102,11 +107,8 @@ fn is_part(value: &FixedDecimal<9>) -> Result<(), ArgumentFault> {
     }
 }
 
-/// The link type of Ethernet in captures.
-const ETHERNET: u32 = 1;
-
 /// The times between which packets are sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Limits {
     start: Option<Timestamp>,
     start_after: Option<Nanos>,
@@ -131,8 +133,13 @@ impl Limits {
 struct FromDump {
     file: String,
     reader: Option<Box<dyn CaptureReader>>,
+    block: CapturedBlock,
+    /// The index of the next packet in the block.
+    next: usize,
     /// The packet that waits for its time.
-    next: Option<CapturedPacket>,
+    held: Option<BlockPacket>,
+    /// All packets are sent, as soon as they are read.
+    takes_all: bool,
     limits: Limits,
     timing: bool,
     /// The time from the time stamp of the first packet to its sending.
@@ -150,19 +157,32 @@ struct FromDump {
 
 impl FromDump {
     /// Returns the next packet within the limits; `None` at the end, which it reports.
-    fn read(&mut self, cx: &mut ElementContext<'_>) -> Option<CapturedPacket> {
-        if let Some(next) = self.next.take() {
-            return Some(next);
+    #[inline]
+    fn read(&mut self, cx: &mut ElementContext<'_>) -> Option<BlockPacket> {
+        if self.takes_all
+            && let Some(packet) = self.block.packets.get(self.next).copied()
+        {
+            self.next += 1;
+            return Some(packet);
+        }
+        self.read_within_limits(cx)
+    }
+
+    fn read_within_limits(&mut self, cx: &mut ElementContext<'_>) -> Option<BlockPacket> {
+        if let Some(held) = self.held.take() {
+            return Some(held);
         }
         loop {
-            let packet = match self.reader.as_mut()?.next() {
-                Ok(packet) => packet,
-                Err(reason) => {
+            if self.next >= self.block.packets.len() {
+                self.next = 0;
+                if let Err(reason) = self.reader.as_mut()?.next_block(&mut self.block) {
+                    self.block.packets.clear();
                     let text = format!("{}: {reason}\n", self.file);
                     cx.services.system.write_text(weir_graph::engine::TextOutput::Error, &text);
-                    None
                 }
-            };
+            }
+            let packet = self.block.packets.get(self.next).copied();
+            self.next += 1;
             let Some(packet) = packet.filter(|packet| self.limits.end.is_none_or(|end| packet.time < end))
             else {
                 self.end(cx);
@@ -188,8 +208,25 @@ impl FromDump {
         }
     }
 
+    /// Sends packets of the block all at once, if there is nothing to check, and returns how many.
+    fn emit_waiting(&mut self, most: usize, cx: &mut ElementContext<'_>) -> usize {
+        if !self.active || !self.takes_all || self.force_ip {
+            return 0;
+        }
+        let waiting = self.block.packets.get(self.next..).unwrap_or_default();
+        let waiting = &waiting[..waiting.len().min(most)];
+        if let Some(source) = &self.block.source {
+            cx.emit_each(0, waiting.len(), |pool, index| packet_of(source, waiting[index], pool));
+        }
+        let count = waiting.len();
+        self.next += count;
+        self.count += count as u64;
+        count
+    }
+
     fn end(&mut self, cx: &mut ElementContext<'_>) {
         self.reader = None;
+        self.block = CapturedBlock::default();
         cx.services.signals.sleep(self.nonempty);
         if let Some(call) = &self.end_call {
             cx.services.call_later(cx.element(), call);
@@ -197,20 +234,31 @@ impl FromDump {
     }
 
     /// Returns a packet of the graph, and true if FORCE_IP sends it to the first output.
-    fn packet(&mut self, captured: CapturedPacket, cx: &mut ElementContext<'_>) -> (GraphPacket, bool) {
-        let CapturedPacket { source, range, wire_length, time } = captured;
-        let missing = wire_length.saturating_sub(u32::try_from(range.len()).unwrap_or(u32::MAX));
-        let mut packet = cx.services.pool.of_source(source, range);
-        packet.set_time(time);
-        packet.annotation_mut(EXTRA_LENGTH).copy_from_slice(&missing.to_ne_bytes());
+    #[inline]
+    fn packet(&mut self, captured: BlockPacket, cx: &mut ElementContext<'_>) -> (GraphPacket, bool) {
+        let link_type = captured.link_type;
+        let mut packet = match &self.block.source {
+            Some(source) => packet_of(source, captured, &mut cx.services.pool),
+            None => cx.services.pool.of_bytes(&[]),
+        };
         self.count += 1;
         if !self.force_ip {
             return (packet, true);
         }
-        let link_type = self.reader.as_ref().map_or(ETHERNET, |reader| reader.link_type());
         let is_ip = crate::headers::find_ip(&mut packet, link_type);
         (packet, is_ip)
     }
+}
+
+/// Returns a packet of the graph for one of a block.
+#[inline]
+fn packet_of(source: &Rc<SourceBlock>, captured: BlockPacket, pool: &mut PacketPool) -> GraphPacket {
+    let BlockPacket { start, end, wire_length, time, .. } = captured;
+    let missing = wire_length.saturating_sub(end.saturating_sub(start));
+    let mut packet = pool.of_source(Rc::clone(source), start as usize..end as usize);
+    packet.set_time(time);
+    packet.annotation_mut(EXTRA_LENGTH).copy_from_slice(&missing.to_ne_bytes());
+    packet
 }
 
 impl Element for FromDump {
@@ -221,7 +269,8 @@ impl Element for FromDump {
 
     fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
         let Some(earlier) = earlier.downcast_mut::<FromDump>() else { return };
-        (self.reader, self.next) = (earlier.reader.take(), earlier.next.take());
+        (self.reader, self.held) = (earlier.reader.take(), earlier.held.take());
+        (self.block, self.next) = (std::mem::take(&mut earlier.block), std::mem::take(&mut earlier.next));
         (self.shift, self.count) = (earlier.shift, earlier.count);
         // Times after the first packet are known since it came.
         if self.count > 0 {
@@ -252,7 +301,7 @@ impl Element for FromDump {
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
-        let mut work = 0;
+        let mut work = self.emit_waiting(most, cx);
         while self.active && work < most {
             let Some(captured) = self.read(cx) else { return TaskRun { work, again: false } };
             if self.timing {
@@ -260,7 +309,7 @@ impl Element for FromDump {
                 let shift = *self.shift.get_or_insert(now.0.saturating_sub(captured.time.0));
                 let at = Timestamp(captured.time.0.saturating_add(shift));
                 if at > now {
-                    self.next = Some(captured);
+                    self.held = Some(captured);
                     cx.set_timer(at, 0);
                     return TaskRun { work, again: false };
                 }

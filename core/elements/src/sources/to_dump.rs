@@ -133,13 +133,7 @@ impl Element for ToDump {
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
-        let mut work = 0;
-        while work < most
-            && let Some(packet) = cx.pull(0)
-        {
-            self.write(packet, cx);
-            work += 1;
-        }
+        let work = cx.pull_each(0, most, |cx, packet| self.write(packet, cx));
         TaskRun { work, again: work > 0 || cx.is_active(&self.waits_for) }
     }
 

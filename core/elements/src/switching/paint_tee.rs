@@ -2,8 +2,8 @@
 
 use weir_graph::arguments::AnnotationField;
 use weir_graph::engine::{
-    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    OrderDependence, PAINT,
+    Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, PAINT,
 };
 use weir_graph::handlers;
 
@@ -95,6 +95,11 @@ impl EmittingElement for PaintTee {
     fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         self.copy(&packet, cx);
         cx.emit(0, packet);
+    }
+
+    fn pass_batch(&mut self, _: usize, batch: &mut Batch, _: &mut ElementContext<'_>) -> Option<usize> {
+        let is_copied = |packet: &GraphPacket| packet.annotations()[self.offset] == self.color;
+        (!batch.packets().iter().any(is_copied)).then_some(0)
     }
 
     fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {

@@ -1,13 +1,12 @@
 //! The services that an element can use while it runs.
 
-use super::batch::Batch;
+use super::batch::{Batch, Emissions};
 use super::clock::GraphClock;
 use super::effects::System;
 use super::element::{BuiltElement, Destination, Reason};
 use super::names::DefinedNames;
-use super::order::Order;
 use super::packet::{GraphPacket, PacketPool};
-use super::ports::ElementPorts;
+use super::ports::{ElementPorts, PortReference};
 use super::replace::Replacement;
 use super::schedule::Schedule;
 use super::signal::{SignalId, SignalTable, WaitsFor};
@@ -18,14 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_units::Timestamp;
-
-/// A packet on its way from an output.
-pub(super) struct Emitted {
-    pub element: usize,
-    pub output: usize,
-    pub packet: GraphPacket,
-    pub order: Order,
-}
 
 /// The services that all elements share: packets, time, the system.
 pub struct Services {
@@ -40,8 +31,10 @@ pub struct Services {
     /// Names for the arguments of elements that are made later.
     pub names: DefinedNames,
     pub(super) clock: Box<dyn GraphClock>,
+    /// An empty batch for packets that are pulled together.
+    pub(super) pulled: Batch,
     /// The packets that elements have emitted, in order.
-    pub(super) emitted: Vec<Emitted>,
+    pub(super) emitted: Emissions,
     /// The handlers to call when the element that runs has returned, each with the element that calls.
     pub(super) calls: Vec<(usize, String)>,
     /// The elements whose tasks run when devices may have packets.
@@ -81,7 +74,8 @@ impl Services {
             system,
             names: DefinedNames::default(),
             clock,
-            emitted: Vec::new(),
+            pulled: Batch::default(),
+            emitted: Emissions::default(),
             calls: Vec::new(),
             watching: Vec::new(),
             stops: 0,
@@ -179,15 +173,6 @@ impl ElementContext<'_> {
         format!("{} :: {}", declared.name, declared.class)
     }
 
-    /// Gives the packets that were emitted from this index on their orders, as parts of their packet's.
-    pub(super) fn assign_orders(&mut self, first: usize, order: Order) {
-        let emitted = &mut self.services.emitted[first..];
-        let count = emitted.len();
-        for (index, it) in emitted.iter_mut().enumerate() {
-            it.order = order.part(index, count);
-        }
-    }
-
     /// Returns the element's ports.
     pub fn ports(&self) -> &ElementPorts {
         &self.graph.ports[self.this]
@@ -196,7 +181,20 @@ impl ElementContext<'_> {
     /// Sends a packet to an output, when the element's function has returned. An output that does not exist discards it.
     #[inline]
     pub fn emit(&mut self, output: usize, packet: GraphPacket) {
-        self.services.emitted.push(Emitted { element: self.this, output, packet, order: Order::first(0) });
+        self.services.emitted.push(PortReference { element: self.this, port: output }, packet);
+    }
+
+    /// Sends this number of packets to an output, as [`ElementContext::emit`] does one after the other.
+    #[inline]
+    pub fn emit_each(
+        &mut self,
+        output: usize,
+        count: usize,
+        mut make: impl FnMut(&mut PacketPool, usize) -> GraphPacket,
+    ) {
+        let from = PortReference { element: self.this, port: output };
+        let pool = &mut self.services.pool;
+        self.services.emitted.extend(from, (0..count).map(|index| make(pool, index)));
     }
 
     /// Sends a packet to an output if the element has it and it pushes, and discards it else.
@@ -213,15 +211,29 @@ impl ElementContext<'_> {
         super::pull::pull(self, input)
     }
 
-    /// Pulls at most this number of packets, and adds them to a batch. Returns how many came.
-    pub fn pull_batch(&mut self, input: usize, most: usize, batch: &mut Batch) -> usize {
-        let before = batch.len();
-        while batch.len() - before < most
-            && let Some(packet) = self.pull(input)
-        {
-            batch.push_next(packet);
+    /// Pulls at most this number of packets, and hands each of them over. Returns how many came: fewer if no more are
+    /// there at present, or one left the way to this input.
+    pub fn pull_each(
+        &mut self,
+        input: usize,
+        most: usize,
+        mut take: impl FnMut(&mut Self, GraphPacket),
+    ) -> usize {
+        let mut batch = std::mem::take(&mut self.services.pulled);
+        let mut count = 0;
+        if super::pull::pull_direct(self, input, most, &mut batch) {
+            count = batch.len();
+            batch.take_packets().for_each(|packet| take(self, packet));
+            self.services.pulled = batch;
+        } else {
+            while count < most
+                && let Some(packet) = self.pull(input)
+            {
+                take(self, packet);
+                count += 1;
+            }
         }
-        batch.len() - before
+        count
     }
 
     /// Gives the element a task, and schedules it.

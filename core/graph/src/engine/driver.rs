@@ -1,15 +1,17 @@
 //! The driver: it runs tasks and timers, and takes packets through the graph.
 
 use super::batch::Batch;
-use super::class::OrderDependence;
-use super::context::{ElementContext, Emitted, Services};
+use super::context::{ElementContext, Services};
 use super::effects::TextOutput;
 use super::element::{BuiltElement, Destination};
-use super::order::{FIRST_MAX, Order};
+use super::order::FIRST_MAX;
 use super::packet::GraphPacket;
-use super::plan::Plan;
+use super::plan::OneByOne;
 use super::ports::PortReference;
-use super::router::{ElementGraph, Router, Waiting};
+use super::router::{ElementGraph, Router};
+use super::run::{OrderedPacket, Run, Waiting};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use weir_units::Nanos;
 
 /// The tasks that run before timers and the system get their turn, as in Click.
@@ -19,28 +21,29 @@ const TASKS_PER_ROUND: usize = 128;
 const STOPS_MAX: usize = 1000;
 
 /// Memory that the driver keeps between packets.
+#[derive(Default)]
 pub(super) struct Driver {
     /// The batches that wait for each element.
-    waiting: Vec<Waiting>,
+    pub waiting: Vec<Waiting>,
+    /// The elements for which batches wait, by their components.
+    pub pending: BinaryHeap<Reverse<(u32, usize)>>,
+    /// The packets that wait for elements which depend on the order, and are on a cycle.
+    pub ordered: BinaryHeap<Reverse<OrderedPacket>>,
+    /// The number of packets that came to such elements.
+    pub arrived: u64,
     /// The destination of each packet of a batch.
-    destinations: Vec<Destination>,
+    pub destinations: Vec<Destination>,
     /// Batches that are divided by output.
-    divided: Vec<Batch>,
+    pub divided: Vec<Batch>,
     /// Empty batches.
-    free: Vec<Batch>,
+    pub free: Vec<Batch>,
     /// The packets that go one by one: the next one is last.
-    stack: Vec<(PortReference, GraphPacket)>,
+    pub stack: Vec<(PortReference, GraphPacket)>,
 }
 
 impl Driver {
     pub fn new(elements: usize) -> Self {
-        Self {
-            waiting: (0..elements).map(|_| Vec::new()).collect(),
-            destinations: Vec::new(),
-            divided: Vec::new(),
-            free: Vec::new(),
-            stack: Vec::new(),
-        }
+        Self { waiting: (0..elements).map(|_| Vec::new()).collect(), ..Self::default() }
     }
 }
 
@@ -138,10 +141,10 @@ impl Router {
         let mut most = self.options.quantum;
         for port in 0..self.graph.ports[element].targets.len() {
             let Some(plan) = self.graph.plan(PortReference { element, port }) else { continue };
-            if matches!(plan.one_by_one, Some(super::plan::OneByOne::Control(_))) {
+            if matches!(plan.one_by_one, Some(OneByOne::Control(_))) {
                 return 1;
             }
-            for member in plan.steps.iter().flatten() {
+            for member in &plan.reached {
                 let room = self.elements[*member].as_mut().and_then(|it| it.element().room());
                 most = most.min(room.unwrap_or(usize::MAX));
             }
@@ -152,22 +155,15 @@ impl Router {
     /// Calls the handlers that elements have asked for, and takes all emitted packets through the graph.
     pub(super) fn dispatch(&mut self) {
         self.call_handlers();
+        let most = self.options.batch.clamp(1, FIRST_MAX);
         while !self.services.emitted.is_empty() {
-            let emitted = std::mem::take(&mut self.services.emitted);
+            let mut emitted = std::mem::take(&mut self.services.emitted);
             let mut batch = self.driver.free.pop().unwrap_or_default();
-            let mut from = None;
-            for Emitted { element, output, packet, .. } in emitted {
-                let this = PortReference { element, port: output };
-                if (from.is_some() && from != Some(this))
-                    || batch.len() >= self.options.batch.clamp(1, FIRST_MAX)
-                {
-                    self.take_through(from, &mut batch);
-                }
-                from = Some(this);
-                batch.push_next(packet);
-            }
-            self.take_through(from, &mut batch);
+            emitted.drain(most, &mut batch, |from, batch| self.take_through(from, batch));
             self.driver.free.push(batch);
+            if self.services.emitted.is_empty() {
+                self.services.emitted = emitted;
+            }
             self.call_handlers();
         }
     }
@@ -177,9 +173,8 @@ impl Router {
     }
 
     /// Takes a batch from an output through the graph.
-    fn take_through(&mut self, from: Option<PortReference>, batch: &mut Batch) {
-        let Some(from) = from else { return };
-        let Some(target) = push_target(&self.graph, from) else {
+    fn take_through(&mut self, from: PortReference, batch: &mut Batch) {
+        let Some(target) = self.graph.push_target(from) else {
             batch.take_packets().for_each(|packet| self.services.pool.discard(packet));
             return;
         };
@@ -187,7 +182,8 @@ impl Router {
         let Some(plan) = graph.plan(from) else { return };
         let mut run = Run { graph, elements, services, driver };
         if options.batch > 1 && plan.one_by_one.is_none() {
-            run.in_batches(plan, target, batch);
+            batch.number();
+            run.in_batches(target, batch);
         } else {
             for packet in batch.take_packets() {
                 run.one_by_one(target, packet);
@@ -197,228 +193,16 @@ impl Router {
 }
 
 /// Calls the handlers that elements have asked for. A call that fails is reported on standard error.
-fn call_handlers(graph: &ElementGraph, elements: &mut [Option<BuiltElement>], services: &mut Services) {
+pub(super) fn call_handlers(
+    graph: &ElementGraph,
+    elements: &mut [Option<BuiltElement>],
+    services: &mut Services,
+) {
     for (this, call) in std::mem::take(&mut services.calls) {
         let mut cx = ElementContext { services: &mut *services, elements: &mut *elements, graph, this };
         if let Err(reason) = super::handler::write(&mut cx, &call) {
             let name = graph.declared.get(this).map_or("", |it| &*it.name);
             services.system.write_text(TextOutput::Error, &format!("{name}: {call}: {}\n", reason.text));
-        }
-    }
-}
-
-/// Returns the input to which a push output is connected.
-fn push_target(graph: &ElementGraph, from: PortReference) -> Option<PortReference> {
-    let ports = &graph.ports[from.element];
-    if ports.outputs_push.get(from.port) != Some(&true) {
-        return None;
-    }
-    ports.targets[from.port].first().copied()
-}
-
-/// The parts of a router that are needed while packets go through it.
-struct Run<'a> {
-    graph: &'a ElementGraph,
-    elements: &'a mut [Option<BuiltElement>],
-    services: &'a mut Services,
-    driver: &'a mut Driver,
-}
-
-impl Run<'_> {
-    /// Takes a packet through the graph, and all that elements emit for it, depth first.
-    fn one_by_one(&mut self, target: PortReference, packet: GraphPacket) {
-        self.driver.stack.push((target, packet));
-        while let Some((at, mut packet)) = self.driver.stack.pop() {
-            match self.elements[at.element].as_mut() {
-                Some(BuiltElement::Routing(element)) => {
-                    let destination = element.route_one(at.port, &mut packet, self.services);
-                    self.follow(at.element, destination, packet);
-                }
-                Some(BuiltElement::Emitting(_)) => {
-                    let first = self.services.emitted.len();
-                    self.with_emitting(at.element, |element, cx| element.push(at.port, packet, cx));
-                    let emitted: Vec<Emitted> = self.services.emitted.drain(first..).rev().collect();
-                    for Emitted { element, output, packet, .. } in emitted {
-                        self.follow(element, Destination::output(output), packet);
-                    }
-                }
-                // The element runs already: it has called a handler that emitted a packet to it.
-                None => self.services.pool.discard(packet),
-            }
-            // An element may have asked for a handler, whose effect comes before the next element.
-            call_handlers(self.graph, self.elements, self.services);
-        }
-    }
-
-    fn follow(&mut self, element: usize, destination: Destination, packet: GraphPacket) {
-        let target =
-            destination.port().and_then(|port| push_target(self.graph, PortReference { element, port }));
-        match target {
-            Some(target) => self.driver.stack.push((target, packet)),
-            None => self.services.pool.discard(packet),
-        }
-    }
-
-    fn with_emitting<T>(
-        &mut self,
-        index: usize,
-        run: impl FnOnce(&mut dyn super::element::EmittingElement, &mut ElementContext<'_>) -> T,
-    ) -> Option<T> {
-        let mut cx = ElementContext {
-            services: self.services,
-            elements: self.elements,
-            graph: self.graph,
-            this: index,
-        };
-        let result = cx.with_element(index, |element, cx| match element {
-            BuiltElement::Emitting(element) => Some(run(&mut **element, cx)),
-            BuiltElement::Routing(_) => None,
-        });
-        result.flatten()
-    }
-
-    /// Takes a batch through the elements of a plan.
-    fn in_batches(&mut self, plan: &Plan, target: PortReference, batch: &mut Batch) {
-        self.enqueue(target, batch);
-        for step in &plan.steps {
-            // Elements of a cycle run until no packet is left in it.
-            loop {
-                let mut has_run = false;
-                for element in step {
-                    if !self.driver.waiting[*element].is_empty() {
-                        has_run = true;
-                        self.run_element(*element);
-                    }
-                }
-                if !has_run || step.len() == 1 && self.driver.waiting[step[0]].is_empty() {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Adds a batch to those that wait for an element.
-    fn enqueue(&mut self, target: PortReference, batch: &mut Batch) {
-        let waiting = &mut self.driver.waiting[target.element];
-        match waiting.iter_mut().find(|(port, _)| *port == target.port) {
-            Some((_, there)) => there.append(batch),
-            None => {
-                let mut there = self.driver.free.pop().unwrap_or_default();
-                there.append(batch);
-                waiting.push((target.port, there));
-            }
-        }
-    }
-
-    fn run_element(&mut self, element: usize) {
-        let mut inputs = std::mem::take(&mut self.driver.waiting[element]);
-        if self.graph.classes[element].order == OrderDependence::Ordered {
-            if inputs.len() > 1 {
-                inputs = self.in_order(inputs);
-            } else {
-                inputs.iter_mut().for_each(|(_, batch)| batch.sort());
-            }
-        }
-        for (port, mut batch) in inputs.drain(..) {
-            self.run_batch(PortReference { element, port }, &mut batch);
-            self.driver.free.push(batch);
-        }
-        if self.driver.waiting[element].is_empty() {
-            self.driver.waiting[element] = inputs;
-        }
-    }
-
-    /// Returns batches for the same element, such that their packets are in order.
-    fn in_order(&mut self, mut inputs: Waiting) -> Waiting {
-        let mut all: Vec<(Order, usize, GraphPacket)> = Vec::new();
-        for (port, batch) in &mut inputs {
-            all.extend(batch.drain().map(|(packet, order)| (order, *port, packet)));
-        }
-        self.driver.free.extend(inputs.drain(..).map(|(_, batch)| batch));
-        all.sort_by_key(|(order, ..)| *order);
-        for (order, port, packet) in all {
-            match inputs.last_mut() {
-                Some((last, batch)) if *last == port => batch.push(packet, order),
-                _ => {
-                    let mut batch = self.driver.free.pop().unwrap_or_default();
-                    batch.push(packet, order);
-                    inputs.push((port, batch));
-                }
-            }
-        }
-        inputs
-    }
-
-    fn run_batch(&mut self, at: PortReference, batch: &mut Batch) {
-        match self.elements[at.element].as_mut() {
-            Some(BuiltElement::Routing(element)) => {
-                let destinations = &mut self.driver.destinations;
-                element.route_batch(at.port, batch.packets_mut(), destinations, self.services);
-                let first = destinations.first().copied().unwrap_or(Destination::DISCARD);
-                if destinations.iter().all(|it| *it == first) {
-                    self.follow_batch(at.element, first, batch);
-                } else {
-                    self.divide(at.element, batch);
-                }
-            }
-            Some(BuiltElement::Emitting(_)) => {
-                self.with_emitting(at.element, |element, cx| element.push_batch(at.port, batch, cx));
-                self.enqueue_emitted();
-            }
-            None => batch.take_packets().for_each(|packet| self.services.pool.discard(packet)),
-        }
-    }
-
-    fn follow_batch(&mut self, element: usize, destination: Destination, batch: &mut Batch) {
-        let target =
-            destination.port().and_then(|port| push_target(self.graph, PortReference { element, port }));
-        match target {
-            Some(target) => self.enqueue(target, batch),
-            None => batch.take_packets().for_each(|packet| self.services.pool.discard(packet)),
-        }
-    }
-
-    /// Divides a batch by the destinations of its packets.
-    fn divide(&mut self, element: usize, batch: &mut Batch) {
-        let destinations = std::mem::take(&mut self.driver.destinations);
-        let mut divided = std::mem::take(&mut self.driver.divided);
-        for ((packet, order), destination) in batch.drain().zip(&destinations) {
-            match destination.port() {
-                Some(port) => {
-                    if divided.len() <= port {
-                        divided.resize_with(port + 1, Batch::default);
-                    }
-                    divided[port].push(packet, order);
-                }
-                None => self.services.pool.discard(packet),
-            }
-        }
-        for (port, batch) in divided.iter_mut().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            self.follow_batch(element, Destination::output(port), batch);
-        }
-        self.driver.divided = divided;
-        self.driver.destinations = destinations;
-    }
-
-    fn enqueue_emitted(&mut self) {
-        let mut emitted = std::mem::take(&mut self.services.emitted);
-        let mut batch = self.driver.free.pop().unwrap_or_default();
-        let mut from: Option<PortReference> = None;
-        for Emitted { element, output, packet, order } in emitted.drain(..) {
-            let this = PortReference { element, port: output };
-            if from.is_some_and(|from| from != this) {
-                let PortReference { element, port } = from.unwrap_or(this);
-                self.follow_batch(element, Destination::output(port), &mut batch);
-            }
-            from = Some(this);
-            batch.push(packet, order);
-        }
-        if let Some(PortReference { element, port }) = from {
-            self.follow_batch(element, Destination::output(port), &mut batch);
-        }
-        self.driver.free.push(batch);
-        if self.services.emitted.is_empty() {
-            self.services.emitted = emitted;
         }
     }
 }

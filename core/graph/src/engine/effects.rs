@@ -1,33 +1,42 @@
 //! The parts of a system that a graph needs, as traits: so elements are pure, and tests need no system.
 
-use super::packet::{PacketType, SourceBytes};
-use std::ops::Range;
+use super::packet::{PacketType, SourceBlock};
 use std::rc::Rc;
 use weir_units::{Nanos, Timestamp};
 
-/// A packet of a capture.
-pub struct CapturedPacket {
-    /// The bytes of which the packet's are a part.
-    pub source: Rc<dyn SourceBytes>,
-    /// The captured bytes.
-    pub range: Range<usize>,
+/// Packets of a capture that are read together.
+#[derive(Default)]
+pub struct CapturedBlock {
+    /// The bytes of all packets.
+    pub source: Option<Rc<SourceBlock>>,
+    /// The packets, in order.
+    pub packets: Vec<BlockPacket>,
+}
+
+/// A packet of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPacket {
+    /// The start of the captured bytes in the block.
+    pub start: u32,
+    /// Their end.
+    pub end: u32,
     /// The length on the wire.
     pub wire_length: u32,
+    /// The link type, as in a pcap file: 1 for Ethernet.
+    pub link_type: u32,
     /// The time stamp.
     pub time: Timestamp,
 }
 
 /// A capture that is read.
 pub trait CaptureReader {
-    /// Returns the link type, as in a pcap file: 1 for Ethernet.
-    fn link_type(&self) -> u32;
-
-    /// Returns the next packet; `None` at the end.
+    /// Replaces the packets of a block by the next ones; by none at the end. Packets of the graph can still refer to the
+    /// bytes of the earlier ones.
     ///
     /// # Errors
     ///
     /// Fails with a reason for a capture that cannot be read further.
-    fn next(&mut self) -> Result<Option<CapturedPacket>, String>;
+    fn next_block(&mut self, block: &mut CapturedBlock) -> Result<(), String>;
 }
 
 /// A capture that is written.
@@ -239,12 +248,9 @@ pub trait System {
 pub struct NoFiles;
 
 impl CaptureReader for NoFiles {
-    fn link_type(&self) -> u32 {
-        1
-    }
-
-    fn next(&mut self) -> Result<Option<CapturedPacket>, String> {
-        Ok(None)
+    fn next_block(&mut self, block: &mut CapturedBlock) -> Result<(), String> {
+        block.packets.clear();
+        Ok(())
     }
 }
 

@@ -277,14 +277,15 @@ pub trait RoutingElement: Element {
 
 /// A [`RoutingElement`] as an object, with the loop over a batch inside: one indirect call for each batch.
 pub trait RouteBatch: Element {
-    /// Handles packets that came to an input, and writes where each of them goes.
+    /// Handles packets that came to an input. Returns where they go if all go to the same, and else writes where each of
+    /// them goes.
     fn route_batch(
         &mut self,
         input: usize,
         packets: &mut [GraphPacket],
         destinations: &mut Vec<Destination>,
         services: &mut Services,
-    );
+    ) -> Option<Destination>;
 
     /// Handles one packet, and returns where it goes.
     fn route_one(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination;
@@ -297,9 +298,22 @@ impl<T: RoutingElement> RouteBatch for T {
         packets: &mut [GraphPacket],
         destinations: &mut Vec<Destination>,
         services: &mut Services,
-    ) {
+    ) -> Option<Destination> {
+        let mut same = Destination::DISCARD;
+        let mut all = packets.iter_mut().enumerate();
+        let (index, other) = loop {
+            let Some((index, packet)) = all.next() else { return Some(same) };
+            let destination = self.route(input, packet, services);
+            if index > 0 && destination != same {
+                break (index, destination);
+            }
+            same = destination;
+        };
         destinations.clear();
-        destinations.extend(packets.iter_mut().map(|packet| self.route(input, packet, services)));
+        destinations.resize(index, same);
+        destinations.push(other);
+        destinations.extend(all.map(|(_, packet)| self.route(input, packet, services)));
+        None
     }
 
     fn route_one(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
@@ -320,14 +334,34 @@ pub trait EmittingElement: Element {
         for (packet, order) in batch.drain() {
             let first = cx.services.emitted.len();
             self.push(input, packet, cx);
-            cx.assign_orders(first, order);
+            cx.services.emitted.assign_orders(first, order);
         }
+    }
+
+    /// Handles a batch if all its packets go to the same output and nothing else is emitted, and returns the output. Else
+    /// returns `None` and does nothing: [`EmittingElement::push_batch`] handles the batch then.
+    fn pass_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> Option<usize> {
+        let _ = (input, batch, cx);
+        None
     }
 
     /// Returns the next packet at a pull output; `None` if there is none at present.
     fn pull(&mut self, output: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let _ = (output, cx);
         None
+    }
+
+    /// Adds the next packets at a pull output to a batch, at most this number: all at once what [`EmittingElement::pull`]
+    /// would return one by one, with the same effects. Returns false, and does nothing, in an element that cannot.
+    fn pull_batch(
+        &mut self,
+        output: usize,
+        most: usize,
+        batch: &mut Batch,
+        cx: &mut ElementContext<'_>,
+    ) -> bool {
+        let _ = (output, most, batch, cx);
+        false
     }
 }
 

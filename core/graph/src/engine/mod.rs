@@ -24,8 +24,10 @@ mod packet;
 mod plan;
 mod ports;
 mod pull;
+mod rank;
 mod replace;
 mod router;
+mod run;
 mod schedule;
 mod search;
 mod signal;
@@ -40,8 +42,8 @@ pub use class::{
 pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services};
 pub use effects::{
-    CaptureReader, CaptureWriter, CapturedPacket, DeviceMethod, DeviceOptions, DeviceState, NoFiles,
-    ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
+    NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
@@ -49,7 +51,7 @@ pub use element::{
 };
 pub use handler::{HandlerError, HandlerFault};
 pub use names::DefinedNames;
-pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBytes};
+pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock};
 pub use plan::{OneByOne, Plan};
 pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};
 pub(crate) use router::connect_ports;

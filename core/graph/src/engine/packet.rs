@@ -2,9 +2,11 @@
 //!
 //! A packet owns its state and refers to its bytes. The bytes are those of a source, such as a capture file, or of a
 //! buffer that clones can share. A write to bytes that others can see copies them first, once, into a buffer of the
-//! packet with room before and behind them. So most packets are never copied.
+//! packet with room before and behind them. So most packets are never copied. A packet that is discarded keeps its
+//! buffer for the next packet.
 
 use super::annotations::{ANNOTATION_BYTES, Annotation};
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
 use weir_units::Timestamp;
@@ -20,14 +22,45 @@ const BUFFER_BYTES: usize = 2048;
 const NOT_SET: u32 = u32::MAX;
 
 /// Bytes of a source, such as a block of a capture file, which several packets share.
-pub trait SourceBytes {
-    /// Returns the bytes.
-    fn bytes(&self) -> &[u8];
+///
+/// They can be read later, when an element first looks at them. Elements that look at lengths only cost no copy.
+pub struct SourceBlock {
+    bytes: OnceCell<Vec<u8>>,
+    read: Cell<Option<BlockRead>>,
 }
 
-impl SourceBytes for Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
+/// Reads the bytes of a block.
+type BlockRead = Box<dyn FnOnce() -> Vec<u8>>;
+
+impl SourceBlock {
+    /// Returns a block whose bytes are read when they are first needed. There must be as many as its packets refer to.
+    pub fn later(read: impl FnOnce() -> Vec<u8> + 'static) -> Self {
+        Self { bytes: OnceCell::new(), read: Cell::new(Some(Box::new(read))) }
+    }
+
+    /// Returns the bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self.bytes.get() {
+            Some(bytes) => bytes,
+            None => self.read_now(),
+        }
+    }
+
+    #[cold]
+    fn read_now(&self) -> &[u8] {
+        self.bytes.get_or_init(|| self.read.take().map_or_else(Vec::new, |read| read()))
+    }
+
+    /// Returns the bytes for use in another block; `None` if they were never read.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        self.bytes.into_inner()
+    }
+}
+
+impl From<Vec<u8>> for SourceBlock {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes: OnceCell::from(bytes), read: Cell::new(None) }
     }
 }
 
@@ -53,10 +86,11 @@ enum Storage {
     None,
     /// A buffer, which clones of the packet can share.
     Buffer(Rc<[u8]>),
-    Source(Rc<dyn SourceBytes>),
+    Source(Rc<SourceBlock>),
 }
 
 impl Storage {
+    #[inline]
     fn bytes(&self) -> &[u8] {
         match self {
             Storage::None => &[],
@@ -67,20 +101,35 @@ impl Storage {
 }
 
 /// Everything about a packet but its bytes. Positions count from the start of the storage.
+///
+/// The fields that most elements use are in the first 64 bytes, a line of the processor's cache: up to the annotation
+/// PAINT and its neighbours.
+#[repr(C, align(64))]
 struct State {
     storage: Storage,
-    /// The part of the storage that is the packet's, with the room before and behind its bytes.
-    room: Range<u32>,
     start: u32,
     end: u32,
-    link_header: u32,
     network_header: u32,
     transport_header: u32,
-    time: Timestamp,
     annotations: [u8; ANNOTATION_BYTES],
     /// The number that the graph gave the device from which the packet came.
     device: u16,
     packet_type: PacketType,
+    link_header: u32,
+    /// The part of the storage that is the packet's, with the room before and behind its bytes.
+    room: Range<u32>,
+    time: Timestamp,
+    /// A buffer that no packet shares, for a copy of the bytes.
+    spare: Option<Rc<[u8]>>,
+}
+
+impl State {
+    /// Returns a buffer with at least this number of bytes, which have any values.
+    #[inline]
+    fn buffer(&mut self, bytes: usize) -> Rc<[u8]> {
+        let spare = self.spare.take_if(|spare| spare.len() >= bytes && Rc::get_mut(spare).is_some());
+        spare.unwrap_or_else(|| vec![0; bytes.max(BUFFER_BYTES)].into())
+    }
 }
 
 /// A packet. It moves from element to element.
@@ -100,6 +149,7 @@ impl std::fmt::Debug for GraphPacket {
 /// # Panics
 ///
 /// Panics if it does not fit: no buffer is longer than [`PACKET_BYTES_MAX`], and sources split longer storage.
+#[inline]
 fn narrow(position: usize) -> u32 {
     u32::try_from(position).expect("storage of less than 4 GiB")
 }
@@ -122,6 +172,7 @@ impl GraphPacket {
     }
 
     /// Returns true for a packet without bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.end == self.0.start
     }
@@ -167,6 +218,7 @@ impl GraphPacket {
         }
     }
 
+    #[inline]
     fn is_unique(&mut self) -> bool {
         match &mut self.0.storage {
             Storage::Buffer(buffer) => Rc::get_mut(buffer).is_some(),
@@ -178,7 +230,7 @@ impl GraphPacket {
     /// that were stripped, as far as they fit.
     fn copy_with_room(&mut self, before: usize, behind: usize) {
         let length = self.len();
-        let mut buffer: Rc<[u8]> = vec![0; (before + length + behind).max(BUFFER_BYTES)].into();
+        let mut buffer = self.0.buffer(before + length + behind);
         let place = Rc::get_mut(&mut buffer).expect("a new buffer");
         let stripped = self.headroom().min(before);
         let (start, end) = (self.0.start as usize, self.0.end as usize);
@@ -201,11 +253,13 @@ impl GraphPacket {
     }
 
     /// Returns the room before the bytes.
+    #[inline]
     pub fn headroom(&self) -> usize {
         (self.0.start - self.0.room.start) as usize
     }
 
     /// Returns the room behind the bytes.
+    #[inline]
     pub fn tailroom(&self) -> usize {
         (self.0.room.end - self.0.end) as usize
     }
@@ -224,6 +278,7 @@ impl GraphPacket {
 
     /// Adds bytes before the start. They have the values from before they were stripped, where they were, else any.
     /// They are not for writing: [`GraphPacket::prepend`] is.
+    #[inline]
     pub fn unstrip(&mut self, count: usize) {
         if self.headroom() < count {
             let stripped = self.headroom();
@@ -261,6 +316,7 @@ impl GraphPacket {
     }
 
     /// Returns the position of the bytes' start in their storage. Storage is aligned to eight.
+    #[inline]
     pub fn position(&self) -> usize {
         self.0.start as usize
     }
@@ -273,13 +329,15 @@ impl GraphPacket {
             Storage::Buffer(buffer) => Storage::Buffer(Rc::clone(buffer)),
             Storage::Source(source) => Storage::Source(Rc::clone(source)),
         };
-        GraphPacket(Box::new(State { storage, room: state.room.clone(), ..*state }))
+        GraphPacket(Box::new(State { storage, room: state.room.clone(), spare: None, ..*state }))
     }
 
+    #[inline]
     fn offset(&self, header: u32) -> Option<usize> {
         (header != NOT_SET).then(|| header.saturating_sub(self.0.start) as usize)
     }
 
+    #[inline]
     fn bytes_from(&self, header: u32) -> Option<&[u8]> {
         let state = &*self.0;
         (header != NOT_SET && header <= state.end)
@@ -299,16 +357,25 @@ impl GraphPacket {
     }
 
     /// Returns the bytes from the link header on; `None` if no element has found it.
+    #[inline]
     pub fn link_bytes(&self) -> Option<&[u8]> {
         self.bytes_from(self.0.link_header)
     }
 
+    /// Returns the number of bytes from the network header on; `None` if no element has found it.
+    #[inline]
+    pub fn network_length(&self) -> Option<usize> {
+        self.0.end.checked_sub(self.0.network_header).map(|length| length as usize)
+    }
+
     /// Returns the offset of the network header from the start of the bytes: 0 if it was stripped.
+    #[inline]
     pub fn network_offset(&self) -> Option<usize> {
         self.offset(self.0.network_header)
     }
 
     /// Returns the offset of the transport header from the start of the bytes: 0 if it was stripped.
+    #[inline]
     pub fn transport_offset(&self) -> Option<usize> {
         self.offset(self.0.transport_header)
     }
@@ -321,42 +388,50 @@ impl GraphPacket {
     }
 
     /// Sets the link header, at an offset from the start of the bytes.
+    #[inline]
     pub fn set_link_header(&mut self, offset: usize) {
         self.0.link_header = self.0.start + narrow(offset.min(self.len()));
     }
 
     /// Forgets the network and the transport header.
+    #[inline]
     pub fn clear_network_header(&mut self) {
         self.0.network_header = NOT_SET;
         self.0.transport_header = NOT_SET;
     }
 
     /// Returns the time stamp.
+    #[inline]
     pub fn time(&self) -> Timestamp {
         self.0.time
     }
 
     /// Sets the time stamp.
+    #[inline]
     pub fn set_time(&mut self, time: Timestamp) {
         self.0.time = time;
     }
 
     /// Returns the packet type.
+    #[inline]
     pub fn packet_type(&self) -> PacketType {
         self.0.packet_type
     }
 
     /// Sets the packet type.
+    #[inline]
     pub fn set_packet_type(&mut self, packet_type: PacketType) {
         self.0.packet_type = packet_type;
     }
 
     /// Returns the number of the device from which the packet came; 0 for none.
+    #[inline]
     pub fn device(&self) -> u16 {
         self.0.device
     }
 
     /// Sets the number of the device from which the packet came.
+    #[inline]
     pub fn set_device(&mut self, device: u16) {
         self.0.device = device;
     }
@@ -374,17 +449,19 @@ impl GraphPacket {
     }
 
     /// Returns all annotations.
+    #[inline]
     pub fn annotations(&self) -> &[u8; ANNOTATION_BYTES] {
         &self.0.annotations
     }
 
     /// Returns all annotations for writing.
+    #[inline]
     pub fn annotations_mut(&mut self) -> &mut [u8; ANNOTATION_BYTES] {
         &mut self.0.annotations
     }
 }
 
-/// Packets that were discarded, for reuse: a state, with its buffer if no clone shares it.
+/// Packets that were discarded, for reuse: states, each with its buffer.
 #[derive(Default)]
 pub struct PacketPool {
     free: Vec<GraphPacket>,
@@ -394,6 +471,7 @@ pub struct PacketPool {
 const FREE_MAX: usize = 1024;
 
 impl PacketPool {
+    #[inline]
     fn state(&mut self) -> Box<State> {
         let free = self.free.pop().map(|packet| packet.0);
         let mut state = free.unwrap_or_else(|| {
@@ -409,6 +487,7 @@ impl PacketPool {
                 annotations: [0; ANNOTATION_BYTES],
                 device: 0,
                 packet_type: PacketType::Host,
+                spare: None,
             })
         });
         state.link_header = NOT_SET;
@@ -427,7 +506,7 @@ impl PacketPool {
     ///
     /// Panics if the range is not within the first 4 GiB of the source.
     #[inline]
-    pub fn of_source(&mut self, source: Rc<dyn SourceBytes>, range: Range<usize>) -> GraphPacket {
+    pub fn of_source(&mut self, source: Rc<SourceBlock>, range: Range<usize>) -> GraphPacket {
         let mut state = self.state();
         state.room = narrow(range.start)..narrow(range.end);
         state.start = state.room.start;
@@ -447,13 +526,7 @@ impl PacketPool {
     pub fn of_length(&mut self, length: usize, headroom: usize) -> GraphPacket {
         let mut state = self.state();
         let needed = headroom + length;
-        let kept = match std::mem::take(&mut state.storage) {
-            Storage::Buffer(mut buffer) => {
-                (buffer.len() >= needed && Rc::get_mut(&mut buffer).is_some()).then_some(buffer)
-            }
-            _ => None,
-        };
-        let buffer = kept.unwrap_or_else(|| vec![0; needed.max(BUFFER_BYTES)].into());
+        let buffer = state.buffer(needed);
         state.room = 0..narrow(buffer.len());
         state.start = narrow(headroom);
         state.end = narrow(needed);
@@ -465,10 +538,12 @@ impl PacketPool {
     #[inline]
     pub fn discard(&mut self, mut packet: GraphPacket) {
         if self.free.len() < FREE_MAX {
-            match &packet.0.storage {
+            let state = &mut *packet.0;
+            if let Storage::Buffer(buffer) = std::mem::take(&mut state.storage)
                 // A long buffer is not worth keeping.
-                Storage::Buffer(buffer) if buffer.len() == BUFFER_BYTES => {}
-                _ => packet.0.storage = Storage::None,
+                && buffer.len() == BUFFER_BYTES
+            {
+                state.spare = Some(buffer);
             }
             self.free.push(packet);
         }
@@ -483,7 +558,7 @@ mod tests {
     #[test]
     fn a_write_copies_what_others_see() {
         let mut pool = PacketPool::default();
-        let source: Rc<dyn SourceBytes> = Rc::new(vec![1, 2, 3, 4, 5, 6]);
+        let source = Rc::new(SourceBlock::from(vec![1, 2, 3, 4, 5, 6]));
         let mut packet = pool.of_source(Rc::clone(&source), 1..5);
         packet.strip(1);
         assert_eq!(packet.bytes(), [3, 4, 5]);
@@ -505,7 +580,7 @@ mod tests {
     #[test]
     fn a_source_shows_no_bytes_before_or_behind_its_packet() {
         let mut pool = PacketPool::default();
-        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6]), 2..4);
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6].into()), 2..4);
         assert_eq!((packet.headroom(), packet.tailroom()), (0, 0));
         packet.unstrip(2);
         assert_eq!(packet.bytes(), [0, 0, 3, 4]);
@@ -515,7 +590,7 @@ mod tests {
     #[test]
     fn stripped_bytes_come_back() {
         let mut pool = PacketPool::default();
-        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4]), 0..4);
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4].into()), 0..4);
         packet.set_network_header(1, 2);
         packet.strip(3);
         packet.unstrip(5);
@@ -527,7 +602,7 @@ mod tests {
     #[test]
     fn a_write_keeps_stripped_bytes_and_headers_in_them() {
         let mut pool = PacketPool::default();
-        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6]), 1..6);
+        let mut packet = pool.of_source(Rc::new(vec![1, 2, 3, 4, 5, 6].into()), 1..6);
         packet.set_network_header(1, 1);
         packet.strip(3);
         packet.bytes_mut()[0] = 9;

@@ -1,24 +1,23 @@
-//! Plans: the order in which a batch goes through the elements behind a push output.
+//! Plans: the elements behind a push output, and the answer to the question if packets go through them in batches.
 //!
-//! The elements that packets can reach by pushes form a directed graph. Its strongly connected components, in
-//! topological order, are the steps of the plan: an element runs when everything that leads to it has run. So it gets
-//! all its packets at once, in the order in which they would come one by one.
+//! The elements that packets can reach by pushes form a directed graph. An element runs when everything that leads to it
+//! has run. So it gets all its packets at once, in the order in which they would come one by one. On a cycle, elements
+//! that depend on the order get their packets one at a time: the first of all packets in the cycle, when no other element
+//! of the cycle has packets. Everything that comes later comes from later packets.
 //!
-//! Packets go one by one instead where the order could be seen otherwise: two elements have effects that others can
-//! see, or an element that depends on the order of packets is on a cycle.
+//! Packets go one by one instead where the order could be seen otherwise: two elements have effects that others can see.
 
-use super::class::OrderDependence;
+use super::class::Effects;
 use super::ports::PortReference;
 use super::router::ElementGraph;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// The reason for which packets go one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneByOne {
     /// The effects of two elements could be seen in another order.
     Effects(usize, usize),
-    /// An element that depends on the order of packets is on a cycle.
-    Cycle(usize),
     /// An element stops the driver, or calls handlers.
     Control(usize),
 }
@@ -26,8 +25,8 @@ pub enum OneByOne {
 /// The elements behind a push output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The strongly connected components, in topological order.
-    pub steps: Vec<Vec<usize>>,
+    /// The elements that packets can reach, in topological order.
+    pub reached: Vec<usize>,
     /// The reason for which packets go one by one; `None` if they go in batches.
     pub one_by_one: Option<OneByOne>,
 }
@@ -35,56 +34,42 @@ pub struct Plan {
 impl Plan {
     /// Returns the plan for packets of a push output.
     pub fn of(graph: &ElementGraph, from: PortReference) -> Self {
-        let targets = |element: usize| {
-            let ports = &graph.ports[element];
-            let pushed = ports.outputs_push.iter().zip(&ports.targets).filter(|(pushes, _)| **pushes);
-            pushed.filter_map(|(_, targets)| Some(targets.first()?.element)).collect::<Vec<usize>>()
-        };
         let Some(first) =
             graph.ports[from.element].targets.get(from.port).and_then(|targets| targets.first())
         else {
             return Self::default();
         };
-        let steps = components(first.element, &targets);
-        let one_by_one = one_by_one(graph, &steps, &targets);
-        Self { steps, one_by_one }
+        let reached = components([first.element], &|element| graph.push_targets(element)).concat();
+        let one_by_one = one_by_one(graph, &reached);
+        Self { reached, one_by_one }
     }
 }
 
-fn one_by_one(
-    graph: &ElementGraph,
-    steps: &[Vec<usize>],
-    targets: &impl Fn(usize) -> Vec<usize>,
-) -> Option<OneByOne> {
+fn one_by_one(graph: &ElementGraph, reached: &[usize]) -> Option<OneByOne> {
     let mut with_effects: Vec<usize> = Vec::new();
-    for step in steps {
-        let is_cycle = step.len() > 1 || targets(step[0]).contains(&step[0]);
-        for element in step {
-            let class = graph.classes[*element];
-            let effects = graph.effects[*element];
-            if effects.is_control() {
-                return Some(OneByOne::Control(*element));
-            }
-            if let Some(other) = with_effects.iter().find(|it| graph.effects[**it].conflicts_with(effects)) {
-                return Some(OneByOne::Effects(*other, *element));
-            }
-            if effects != super::class::Effects::NONE {
-                with_effects.push(*element);
-            }
-            if is_cycle && (class.order == OrderDependence::Ordered || effects != super::class::Effects::NONE)
-            {
-                return Some(OneByOne::Cycle(*element));
-            }
+    for element in reached {
+        let effects = graph.effects[*element];
+        if effects.is_control() {
+            return Some(OneByOne::Control(*element));
+        }
+        if let Some(other) = with_effects.iter().find(|it| graph.effects[**it].conflicts_with(effects)) {
+            return Some(OneByOne::Effects(*other, *element));
+        }
+        if effects != Effects::NONE {
+            with_effects.push(*element);
         }
     }
     None
 }
 
-/// Returns the strongly connected components that can be reached from an element, in topological order.
+/// Returns the strongly connected components that can be reached from elements, in topological order.
 ///
-/// - R. Tarjan: "Depth-First Search and Linear ElementGraph Algorithms", SIAM Journal on Computing 1(2), 1972. The recursion is
+/// - R. Tarjan: "Depth-First Search and Linear Graph Algorithms", SIAM Journal on Computing 1(2), 1972. The recursion is
 ///   a stack here, since a chain can have as many elements as a graph.
-fn components(first: usize, targets: &impl Fn(usize) -> Vec<usize>) -> Vec<Vec<usize>> {
+pub(super) fn components(
+    roots: impl IntoIterator<Item = usize>,
+    targets: &impl Fn(usize) -> Vec<usize>,
+) -> Vec<Vec<usize>> {
     struct Visit {
         element: usize,
         targets: Vec<usize>,
@@ -98,10 +83,19 @@ fn components(first: usize, targets: &impl Fn(usize) -> Vec<usize>) -> Vec<Vec<u
     let mut found: BTreeMap<usize, Found> = BTreeMap::new();
     let mut open: Vec<usize> = Vec::new();
     let mut components: Vec<Vec<usize>> = Vec::new();
-    let mut visits = vec![Visit { element: first, targets: targets(first), next: 0 }];
-    found.insert(first, Found { index: 0, low: 0, is_open: true });
-    open.push(first);
-    while let Some(visit) = visits.last_mut() {
+    let mut visits: Vec<Visit> = Vec::new();
+    let mut roots = roots.into_iter();
+    loop {
+        let Some(visit) = visits.last_mut() else {
+            let Some(root) = roots.next() else { break };
+            let index = found.len();
+            if let Entry::Vacant(vacant) = found.entry(root) {
+                vacant.insert(Found { index, low: index, is_open: true });
+                open.push(root);
+                visits.push(Visit { element: root, targets: targets(root), next: 0 });
+            }
+            continue;
+        };
         let element = visit.element;
         if let Some(target) = visit.targets.get(visit.next).copied() {
             visit.next += 1;
@@ -155,13 +149,17 @@ mod tests {
     fn components_come_in_topological_order() {
         // 0 -> 1 -> 2 -> 1, 2 -> 3, 0 -> 3, and 4 is not reached.
         let edges: [&[usize]; 5] = [&[1, 3], &[2], &[1, 3], &[], &[0]];
-        let found = components(0, &|element| edges[element].to_vec());
+        let found = components([0], &|element| edges[element].to_vec());
         assert_eq!(found, [vec![0], vec![1, 2], vec![3]]);
+        // From all elements: one that leads to others comes before them.
+        let found = components(0..5, &|element| edges[element].to_vec());
+        assert_eq!(found, [vec![4], vec![0], vec![1, 2], vec![3]]);
     }
 
     #[test]
     fn a_long_chain_needs_no_recursion() {
-        let found = components(0, &|element| if element < 200_000 { vec![element + 1] } else { Vec::new() });
+        let found =
+            components([0], &|element| if element < 200_000 { vec![element + 1] } else { Vec::new() });
         assert_eq!(found.len(), 200_001);
         assert!(found.iter().enumerate().all(|(index, component)| component == &[index]));
     }

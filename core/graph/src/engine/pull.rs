@@ -1,5 +1,6 @@
 //! Pulling: from an input upstream, through elements that route packets, to an element that has packets.
 
+use super::batch::Batch;
 use super::context::ElementContext;
 use super::element::{BuiltElement, Destination};
 use super::packet::GraphPacket;
@@ -31,6 +32,18 @@ pub(super) fn way(ports: &[ElementPorts], is_routing: &[bool], element: usize, i
     }
     way.passed.reverse();
     way
+}
+
+/// Pulls packets from an element that is connected to an input directly, all at once, and adds them to a batch. Returns
+/// false, and does nothing, if there are elements between both, or the element has no packets in store.
+pub(super) fn pull_direct(cx: &mut ElementContext<'_>, input: usize, most: usize, batch: &mut Batch) -> bool {
+    let Some(way) = cx.graph.pull_ways[cx.this].get(input) else { return false };
+    let Some(from) = way.from.filter(|_| way.passed.is_empty()) else { return false };
+    let pulled = cx.with_element(from.element, |element, cx| match element {
+        BuiltElement::Emitting(element) => element.pull_batch(from.port, most, batch, cx),
+        BuiltElement::Routing(_) => false,
+    });
+    pulled.unwrap_or(false)
 }
 
 /// Pulls a packet from an input.

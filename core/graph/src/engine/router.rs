@@ -1,6 +1,5 @@
 //! A running graph.
 
-use super::batch::Batch;
 use super::build::BuildContext;
 use super::class::{Effects, ElementClass};
 use super::clock::GraphClock;
@@ -13,6 +12,7 @@ use super::names::DefinedNames;
 use super::plan::{OneByOne, Plan};
 use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
 use super::pull::{PullWay, way};
+use super::rank::{ElementRank, ranks};
 use super::schedule::TICKETS_DEFAULT;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
@@ -64,6 +64,7 @@ pub struct ElementGraph {
     /// The ports of each element.
     pub ports: Vec<ElementPorts>,
     pub(super) pull_ways: Vec<Vec<PullWay>>,
+    pub(super) ranks: Vec<ElementRank>,
     plans: Vec<Vec<OnceCell<Plan>>>,
     names: BTreeMap<Arc<str>, usize>,
     tickets: BTreeMap<usize, u32>,
@@ -104,6 +105,23 @@ impl ElementGraph {
     /// Returns the tickets of an element's task.
     pub(super) fn tickets(&self, element: usize) -> u32 {
         self.tickets.get(&element).copied().unwrap_or(TICKETS_DEFAULT)
+    }
+
+    /// Returns the elements to which an element pushes packets.
+    pub(super) fn push_targets(&self, element: usize) -> Vec<usize> {
+        let ports = &self.ports[element];
+        let pushed = ports.outputs_push.iter().zip(&ports.targets).filter(|(pushes, _)| **pushes);
+        pushed.filter_map(|(_, targets)| Some(targets.first()?.element)).collect()
+    }
+
+    /// Returns the input to which a push output is connected.
+    #[inline]
+    pub(super) fn push_target(&self, from: PortReference) -> Option<PortReference> {
+        let ports = &self.ports[from.element];
+        if ports.outputs_push.get(from.port) != Some(&true) {
+            return None;
+        }
+        ports.targets[from.port].first().copied()
     }
 
     /// Returns the plan for packets of a push output.
@@ -185,6 +203,7 @@ impl Router {
             let own = element.as_mut().and_then(|it| it.element().effects());
             *effects = own.unwrap_or(*effects);
         }
+        graph.ranks = ranks(&graph);
         let driver = Driver::new(graph.declared.len());
         let mut router = Self { graph, elements, services, driver, options };
         router.find_pull_ways();
@@ -377,7 +396,7 @@ impl Router {
     pub fn batched(&self) -> (usize, usize) {
         let mut reached: BTreeMap<usize, bool> = BTreeMap::new();
         for (_, plan) in self.starts() {
-            for member in plan.steps.iter().flatten() {
+            for member in &plan.reached {
                 *reached.entry(*member).or_insert(true) &= plan.one_by_one.is_none();
             }
         }
@@ -435,6 +454,7 @@ fn connect(
         effects,
         ports,
         pull_ways: Vec::new(),
+        ranks: Vec::new(),
         plans,
         names,
         tickets: BTreeMap::new(),
@@ -539,6 +559,3 @@ impl ArgumentNames for GraphNames<'_> {
         self.defined.ports.get(&(protocol, name.to_owned())).copied()
     }
 }
-
-/// The batches that wait for an element, each for one input.
-pub(super) type Waiting = Vec<(usize, Batch)>;

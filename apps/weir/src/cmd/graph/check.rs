@@ -41,9 +41,6 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
             OneByOne::Effects(one, other) => {
                 format!("the order of the effects of {} and {} can be seen", show(one), show(other))
             }
-            OneByOne::Cycle(element) => {
-                format!("{} depends on the order of packets, and is on a cycle", show(element))
-            }
             OneByOne::Control(element) => format!("{} stops the graph or calls handlers", show(element)),
         };
         writeln!(out, "  one by one behind {}: {}", show(start).escaped(), because.escaped())?;
