@@ -211,6 +211,12 @@ impl Element for IpFragmenter {
 }
 
 impl EmittingElement for IpFragmenter {
+    /// Returns the number of fragments of the longest datagram with the longest header.
+    fn copies(&self) -> usize {
+        let payload = self.mtu.saturating_sub(60) & !7;
+        usize::from(u16::MAX) / payload.max(8)
+    }
+
     fn pass_batch(&mut self, _: usize, batch: &mut Batch, _: &mut ElementContext<'_>) -> Option<usize> {
         batch.packets().iter().all(|packet| self.fits(packet)).then_some(0)
     }

@@ -69,6 +69,10 @@ impl Element for Unqueue {
         Ok(())
     }
 
+    fn burst(&self) -> usize {
+        usize::try_from(self.burst).unwrap_or(usize::MAX)
+    }
+
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
         let most = self.most(most);
         let work = cx.pull_each(0, if self.active { most } else { 0 }, |cx, packet| cx.emit(0, packet));

@@ -80,3 +80,50 @@ fn simulated_time_ends() {
         "0",
     );
 }
+
+#[test]
+fn packets_that_go_around_a_cycle_without_end_are_counted_drops() {
+    let graph = "InfiniteSource(LIMIT 3) -> a :: Null -> c :: Counter -> a;";
+    let test = format!(
+        "Packets in an endless cycle.\n--- graph\n{graph}\n--- handlers\nc.count 768\n--- stderr\n\
+         a: 3 packets went around a cycle again and again, and were discarded here\n"
+    );
+    GraphTest::read(&test).and_then(|test| test.check()).unwrap();
+}
+
+/// Each packet becomes two in each turn.
+#[test]
+fn packets_that_multiply_in_a_cycle_end() {
+    let graph = "InfiniteSource(LIMIT 1) -> a :: Null -> t :: Tee -> a; t[1] -> Null -> a;";
+    let test = format!("Packets that multiply.\n--- graph\n{graph}\n--- stderr\n");
+    let error = GraphTest::read(&test).and_then(|test| test.check()).unwrap_err().to_string();
+    assert!(error.contains("went around a cycle again and again"), "{error}");
+}
+
+/// 300 copies of 300 copies: a batch would be 5,760,000 packets at a time.
+#[test]
+fn copies_of_copies_go_through_the_graph_in_smaller_batches() {
+    let outputs =
+        |name: &str, to: &str| -> String { (0..300).map(|n| format!("{name}[{n}] -> {to};")).collect() };
+    let graph = format!(
+        "n :: Null; c :: Counter; InfiniteSource(LIMIT 64) -> a :: Tee; {} n -> b :: Tee; {} c -> Discard;",
+        outputs("a", "n"),
+        outputs("b", "c")
+    );
+    assert_value(&graph, "c.count", "5760000");
+}
+
+#[test]
+fn a_path_with_many_copies_keeps_the_order() {
+    let tees: String = (0..50).map(|n| format!("-> t{n} :: Tee ")).collect();
+    let ends: String = (0..50).map(|n| format!("t{n}[1] -> Discard;")).collect();
+    let graph = format!(
+        "InfiniteSource(DATA abcdefgh, LIMIT 2) {tees} -> last :: Tee -> Truncate(4) -> j :: Print(MAXLENGTH 2); \
+         last[1] -> j -> Discard; {ends}"
+    );
+    let test = format!(
+        "The copies of one packet come before those of the next.\n--- graph\n{graph}\n--- stderr\n   \
+         4 (+4) | 6162\n   8 | 6162\n   4 (+4) | 6162\n   8 | 6162\n"
+    );
+    GraphTest::read(&test).and_then(|test| test.check()).unwrap();
+}

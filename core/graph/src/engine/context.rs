@@ -1,6 +1,7 @@
 //! The services that an element can use while it runs.
 
 use super::batch::{Batch, Emissions};
+use super::class::Effects;
 use super::clock::GraphClock;
 use super::effects::System;
 use super::element::{BuiltElement, Destination, Reason};
@@ -43,6 +44,8 @@ pub struct Services {
     pub(super) stops: u32,
     /// The element that decides when the driver stops.
     pub(super) stop_manager: Option<usize>,
+    /// The effects of elements that a handler has changed.
+    pub(super) changed_effects: Vec<(usize, Effects)>,
     /// The number of handlers that run, each called by the one before.
     pub(super) handler_depth: usize,
     /// The way to another configuration, if the graph may be replaced.
@@ -80,6 +83,7 @@ impl Services {
             watching: Vec::new(),
             stops: 0,
             stop_manager: None,
+            changed_effects: Vec::new(),
             handler_depth: 0,
             replacement: None,
             reconfigured: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use super::batch::Batch;
 use super::context::{ElementContext, Services};
 use super::effects::TextOutput;
-use super::element::{BuiltElement, Destination};
+use super::element::{BuiltElement, Destination, RUN_MAX};
 use super::order::FIRST_MAX;
 use super::packet::GraphPacket;
 use super::plan::OneByOne;
@@ -11,7 +11,7 @@ use super::ports::PortReference;
 use super::router::{ElementGraph, Router};
 use super::run::{OrderedPacket, Run, Waiting};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use weir_units::Nanos;
 
 /// The tasks that run before timers and the system get their turn, as in Click.
@@ -39,6 +39,10 @@ pub(super) struct Driver {
     pub free: Vec<Batch>,
     /// The packets that go one by one: the next one is last.
     pub stack: Vec<(PortReference, GraphPacket)>,
+    /// The number of ways around a cycle that packets of the batch have begun.
+    pub turns: u64,
+    /// The packets that were discarded because they went around a cycle without end, by the element that closes it.
+    pub cycle_drops: BTreeMap<usize, u64>,
 }
 
 impl Driver {
@@ -121,28 +125,45 @@ impl Router {
     }
 
     fn run_task(&mut self, element: usize) {
-        let most = self.most_packets(element);
-        let run = self.context(element).with_element(element, |it, cx| it.element().run(most, cx));
-        if run.is_some_and(|run| run.again) {
-            self.services.schedule.wake(element);
+        let (mut most, mut runs) = (self.most_packets(element), 1);
+        if most == 0 {
+            runs = self.elements[element].as_mut().map_or(1, |it| it.element().burst()).clamp(1, RUN_MAX);
+            // An element without a burst runs for one packet anyway.
+            most = usize::from(runs == 1);
         }
-        self.dispatch();
+        for _ in 0..runs {
+            let run = self.context(element).with_element(element, |it, cx| it.element().run(most, cx));
+            let again = run.is_some_and(|run| run.again);
+            if again {
+                self.services.schedule.wake(element);
+            }
+            self.dispatch();
+            if !again || run.is_none_or(|run| run.work == 0) || self.services.stops > 0 {
+                break;
+            }
+        }
     }
 
     /// Returns the number of packets for which a task may run.
     ///
     /// Runs of one task are joined, up to the quantum, where the order of tasks cannot be seen in the results: no queue
     /// behind the task gets full, and nothing behind it stops the graph. In a simulation, tasks alternate as in Click.
+    ///
+    /// Returns 0 if each packet has to go through the graph before the task pulls the next one.
     fn most_packets(&mut self, element: usize) -> usize {
+        self.refresh_effects();
         let alternates = self.services.clock.is_simulated() && self.services.schedule.has_task();
-        if alternates || self.options.quantum <= 1 {
-            return 1;
-        }
-        let mut most = self.options.quantum;
+        let mut most = if alternates { 1 } else { self.options.quantum.max(1) };
         for port in 0..self.graph.ports[element].targets.len() {
             let Some(plan) = self.graph.plan(PortReference { element, port }) else { continue };
+            if plan.alternates {
+                return 0;
+            }
             if matches!(plan.one_by_one, Some(OneByOne::Control(_))) {
-                return 1;
+                most = 1;
+            }
+            if most == 1 {
+                continue;
             }
             for member in &plan.reached {
                 let room = self.elements[*member].as_mut().and_then(|it| it.element().room());
@@ -150,6 +171,14 @@ impl Router {
             }
         }
         most.max(1)
+    }
+
+    /// Takes note of effects that a handler has changed: packets may have to go one by one now, or need not any more.
+    fn refresh_effects(&mut self) {
+        if !self.services.changed_effects.is_empty() {
+            let changed = std::mem::take(&mut self.services.changed_effects);
+            self.graph.set_effects(changed);
+        }
     }
 
     /// Calls the handlers that elements have asked for, and takes all emitted packets through the graph.
@@ -178,14 +207,31 @@ impl Router {
             batch.take_packets().for_each(|packet| self.services.pool.discard(packet));
             return;
         };
+        self.refresh_effects();
         let Self { graph, elements, services, driver, options } = self;
         let Some(plan) = graph.plan(from) else { return };
+        if plan.is_cyclic {
+            batch.packets_mut().iter_mut().for_each(GraphPacket::clear_turns);
+        }
+        driver.turns = 0;
         let mut run = Run { graph, elements, services, driver };
         if options.batch > 1 && plan.one_by_one.is_none() {
-            batch.number();
-            run.in_batches(target, batch);
+            if batch.len() <= plan.most {
+                batch.number();
+                run.in_batches(target, batch);
+                return;
+            }
+            let mut part = Batch::default();
+            for (packet, _) in batch.drain() {
+                part.push_next(packet);
+                if part.len() == plan.most {
+                    run.in_batches(target, &mut part);
+                }
+            }
+            run.in_batches(target, &mut part);
         } else {
             for packet in batch.take_packets() {
+                run.driver.turns = 0;
                 run.one_by_one(target, packet);
             }
         }

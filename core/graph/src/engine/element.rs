@@ -46,11 +46,12 @@ pub struct TaskRun {
 }
 
 /// The most packets of one run of a task. Packets go on when the run has ended, so their number is bounded.
-const RUN_MAX: usize = 1024;
+pub(super) const RUN_MAX: usize = 1024;
 
-/// Returns the number of packets for which a task may run: `most` of the driver, or more for a configured burst.
+/// Returns the number of packets for which a task may run: `most` of the driver, or more for a configured burst. With 0,
+/// the driver runs the task for one packet after the other.
 pub fn most_packets(most: usize, burst: usize) -> usize {
-    most.max(burst).min(RUN_MAX)
+    if most == 0 { 1 } else { most.max(burst).min(RUN_MAX) }
 }
 
 /// A wrong value or a missing resource: what it is, and what to do.
@@ -117,6 +118,12 @@ pub trait Element: Any {
     /// Returns the signal of an element that others can push to: active while there is room.
     fn nonfull_signal(&self) -> Option<super::signal::SignalId> {
         None
+    }
+
+    /// Returns the number of packets that the task pulls and pushes in one turn. They go on one by one if the driver runs
+    /// the task for one packet.
+    fn burst(&self) -> usize {
+        1
     }
 
     /// Returns the number of packets for which there is room, in an element that stores packets.
@@ -323,6 +330,11 @@ impl<T: RoutingElement> RouteBatch for T {
 
 /// An element that may keep packets, emit several for one, or give packets to those that pull.
 pub trait EmittingElement: Element {
+    /// Returns the most packets that one packet becomes at each push output.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// Handles a packet that came to a push input. It emits packets by [`ElementContext::emit`].
     fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let _ = input;
@@ -382,6 +394,14 @@ impl BuiltElement {
     /// Returns an emitting element.
     pub fn emitting(element: impl EmittingElement) -> Self {
         Self::Emitting(Box::new(element))
+    }
+
+    /// Returns the most packets that one packet becomes at each output; `None` for an element that routes it to one output.
+    pub(super) fn copies(&self) -> Option<usize> {
+        match self {
+            Self::Routing(_) => None,
+            Self::Emitting(element) => Some(element.copies()),
+        }
     }
 
     /// Returns the functions that every element has.

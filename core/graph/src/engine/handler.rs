@@ -145,7 +145,13 @@ pub(super) fn write_named(
         super::replace::reconfigure(cx, index, value)?;
         return Ok(String::new());
     }
-    let result = cx.with_element(index, |it, cx| it.element().write_handler(handler, value, cx));
+    let result = cx.with_element(index, |it, cx| {
+        let result = it.element().write_handler(handler, value, cx);
+        // An example is a Counter that calls a handler from now on.
+        let effects = it.element().effects().filter(|effects| *effects != cx.graph.effects[index]);
+        cx.services.changed_effects.extend(effects.map(|effects| (index, effects)));
+        result
+    });
     match result {
         Some(Some(result)) => Ok(result?),
         Some(None) => Err(no_handler(name, handler, &all_handlers(cx, index), false)),

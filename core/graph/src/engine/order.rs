@@ -21,6 +21,14 @@ const INDEX_BITS: u32 = 16;
 /// The bits of the path below the index.
 const PATH_BITS: u64 = (u64::BITS - LEFT_BITS - INDEX_BITS) as u64;
 
+/// Returns the bits of the path that the order of one of so many packets takes.
+pub(super) fn bits_of_parts(count: usize) -> u32 {
+    usize::BITS - count.saturating_sub(1).leading_zeros()
+}
+
+/// The most bits of a path.
+pub(super) const PATH_BITS_MAX: u32 = PATH_BITS as u32;
+
 /// The most packets of a batch at its start.
 pub const FIRST_MAX: usize = 1 << INDEX_BITS;
 
@@ -38,7 +46,7 @@ impl Order {
     /// order in which they came.
     pub fn part(self, index: usize, count: usize) -> Self {
         let left = self.0 & ((1 << LEFT_BITS) - 1);
-        let bits = u64::from(usize::BITS - count.saturating_sub(1).leading_zeros());
+        let bits = u64::from(bits_of_parts(count));
         if bits > left {
             return self;
         }

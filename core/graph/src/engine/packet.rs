@@ -115,6 +115,8 @@ struct State {
     /// The number that the graph gave the device from which the packet came.
     device: u16,
     packet_type: PacketType,
+    /// The number of times that the packet has begun a way around a cycle, since it was pushed.
+    turns: u16,
     link_header: u32,
     /// The part of the storage that is the packet's, with the room before and behind its bytes.
     room: Range<u32>,
@@ -424,6 +426,22 @@ impl GraphPacket {
         self.0.packet_type = packet_type;
     }
 
+    /// Sets the number of ways around a cycle to 0.
+    pub(super) fn clear_turns(&mut self) {
+        self.0.turns = 0;
+    }
+
+    /// Returns the number of ways around a cycle.
+    pub(super) fn turns(&self) -> u16 {
+        self.0.turns
+    }
+
+    /// Counts a way around a cycle, and returns the number of ways.
+    pub(super) fn add_turn(&mut self) -> u16 {
+        self.0.turns = self.0.turns.saturating_add(1);
+        self.0.turns
+    }
+
     /// Returns the number of the device from which the packet came; 0 for none.
     #[inline]
     pub fn device(&self) -> u16 {
@@ -486,6 +504,7 @@ impl PacketPool {
                 time: Timestamp(0),
                 annotations: [0; ANNOTATION_BYTES],
                 device: 0,
+                turns: 0,
                 packet_type: PacketType::Host,
                 spare: None,
             })

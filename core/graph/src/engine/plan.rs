@@ -8,10 +8,11 @@
 //! Packets go one by one instead where the order could be seen otherwise: two elements have effects that others can see.
 
 use super::class::Effects;
+use super::order::{PATH_BITS_MAX, bits_of_parts};
 use super::ports::PortReference;
 use super::router::ElementGraph;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The reason for which packets go one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,12 @@ pub enum OneByOne {
     Effects(usize, usize),
     /// An element stops the driver, or calls handlers.
     Control(usize),
+    /// Too many packets can come of one.
+    Copies,
 }
+
+/// The most packets that a batch may become on its way.
+const COPIES_MAX: usize = 1 << 16;
 
 /// The elements behind a push output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +35,13 @@ pub struct Plan {
     pub reached: Vec<usize>,
     /// The reason for which packets go one by one; `None` if they go in batches.
     pub one_by_one: Option<OneByOne>,
+    /// The most packets of a batch, such that not too many are on their way at a time.
+    pub most: usize,
+    /// Packets can go around a cycle.
+    pub is_cyclic: bool,
+    /// The element at the output, or one upstream from which it pulls, has effects that could be seen to come earlier or
+    /// later than those of an element behind the output.
+    pub alternates: bool,
 }
 
 impl Plan {
@@ -40,9 +53,55 @@ impl Plan {
             return Self::default();
         };
         let reached = components([first.element], &|element| graph.push_targets(element)).concat();
-        let one_by_one = one_by_one(graph, &reached);
-        Self { reached, one_by_one }
+        let (copies, bits) = copies(graph, &reached);
+        let one_by_one = one_by_one(graph, &reached)
+            .or_else(|| (copies > COPIES_MAX || bits > PATH_BITS_MAX).then_some(OneByOne::Copies));
+        let is_cyclic = reached.iter().any(|element| graph.ranks[*element].closes_cycle);
+        let conflicts = |above: &usize| {
+            let of_above = graph.effects[*above];
+            reached.iter().any(|element| graph.effects[*element].conflicts_with(of_above))
+        };
+        let alternates = upstream(graph, from.element).iter().any(conflicts);
+        Self { reached, one_by_one, most: (COPIES_MAX / copies.max(1)).max(1), is_cyclic, alternates }
     }
+}
+
+/// Returns an element, and those from which it pulls.
+fn upstream(graph: &ElementGraph, element: usize) -> Vec<usize> {
+    let mut all = vec![element];
+    let mut seen: BTreeSet<usize> = all.iter().copied().collect();
+    let mut next = 0;
+    while let Some(element) = all.get(next).copied() {
+        next += 1;
+        let ports = &graph.ports[element];
+        let pulled = ports.inputs_pull.iter().zip(&ports.sources).filter(|(pulls, _)| **pulls);
+        let above = pulled.flat_map(|(_, sources)| sources.iter().map(|source| source.element));
+        all.extend(above.filter(|it| seen.insert(*it)));
+    }
+    all
+}
+
+/// Returns the most packets that can come of one packet at the first element, and the most bits that their orders need. A
+/// way around a cycle counts once.
+fn copies(graph: &ElementGraph, reached: &[usize]) -> (usize, u32) {
+    let mut all: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
+    for element in reached.iter().rev() {
+        let behind = graph.push_targets(*element);
+        let counts = behind.iter().map(|it| all.get(it).copied().unwrap_or((1, 0)));
+        let (sum, most, bits) = counts.fold((0_usize, 1, 0), |(sum, most, bits), (copies, below)| {
+            (sum.saturating_add(copies), most.max(copies), bits.max(below))
+        });
+        let this = match graph.copies[*element] {
+            // It goes to one of the outputs.
+            None => (most, bits),
+            Some(each) => {
+                let parts = each.saturating_mul(behind.len());
+                (sum.saturating_mul(each).max(1), bits.saturating_add(bits_of_parts(parts)))
+            }
+        };
+        all.insert(*element, this);
+    }
+    reached.first().and_then(|first| all.get(first).copied()).unwrap_or((1, 0))
 }
 
 fn one_by_one(graph: &ElementGraph, reached: &[usize]) -> Option<OneByOne> {

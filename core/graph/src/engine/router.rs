@@ -5,7 +5,7 @@ use super::class::{Effects, ElementClass};
 use super::clock::GraphClock;
 use super::context::{ElementContext, Services};
 use super::driver::Driver;
-use super::effects::System;
+use super::effects::{System, TextOutput};
 use super::element::BuiltElement;
 use super::handler::HandlerError;
 use super::names::DefinedNames;
@@ -65,6 +65,8 @@ pub struct ElementGraph {
     pub ports: Vec<ElementPorts>,
     pub(super) pull_ways: Vec<Vec<PullWay>>,
     pub(super) ranks: Vec<ElementRank>,
+    /// The most packets that each element sends to each output for one packet; `None` for one that routes it to one output.
+    pub(super) copies: Vec<Option<usize>>,
     plans: Vec<Vec<OnceCell<Plan>>>,
     names: BTreeMap<Arc<str>, usize>,
     tickets: BTreeMap<usize, u32>,
@@ -122,6 +124,15 @@ impl ElementGraph {
             return None;
         }
         ports.targets[from.port].first().copied()
+    }
+
+    /// Sets effects of elements, and makes the plans anew that follow from them.
+    pub(super) fn set_effects(&mut self, changed: Vec<(usize, Effects)>) {
+        for (element, effects) in changed {
+            self.effects[element] = effects;
+        }
+        self.ranks = ranks(self);
+        self.plans = self.ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
     }
 
     /// Returns the plan for packets of a push output.
@@ -203,6 +214,7 @@ impl Router {
             let own = element.as_mut().and_then(|it| it.element().effects());
             *effects = own.unwrap_or(*effects);
         }
+        graph.copies = elements.iter().map(|it| it.as_ref().and_then(BuiltElement::copies)).collect();
         graph.ranks = ranks(&graph);
         let driver = Driver::new(graph.declared.len());
         let mut router = Self { graph, elements, services, driver, options };
@@ -384,6 +396,13 @@ impl Router {
     /// Fails with every result that is not complete.
     pub fn finish(&mut self) -> Result<(), Vec<GraphError>> {
         let mut errors = Vec::new();
+        for (element, count) in std::mem::take(&mut self.driver.cycle_drops) {
+            let name = &self.graph.declared[element].name;
+            let text = format!(
+                "{name}: {count} packets went around a cycle again and again, and were discarded here\n"
+            );
+            self.services.system.write_text(TextOutput::Error, &text);
+        }
         for (index, element) in self.elements.iter_mut().enumerate() {
             if let Some(Err(text)) = element.as_mut().map(|it| it.element().finish(&mut self.services)) {
                 errors.push(self.graph.error(index, text));
@@ -455,6 +474,7 @@ fn connect(
         ports,
         pull_ways: Vec::new(),
         ranks: Vec::new(),
+        copies: Vec::new(),
         plans,
         names,
         tickets: BTreeMap::new(),

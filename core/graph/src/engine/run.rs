@@ -13,6 +13,12 @@ use std::cmp::Reverse;
 /// The batches that wait for an element, each for one input.
 pub(super) type Waiting = Vec<(usize, Batch)>;
 
+/// The most ways around a cycle that a packet can begin before an element stores it.
+const TURNS_MAX: u16 = 256;
+
+/// The most ways around cycles of all packets of a batch, with their copies.
+const BATCH_TURNS_MAX: u64 = 1 << 18;
+
 /// A packet that waits for an element on a cycle which depends on the order.
 #[derive(Debug)]
 pub(super) struct OrderedPacket {
@@ -60,7 +66,10 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Takes a packet through the graph, and all that elements emit for it, depth first.
-    pub fn one_by_one(&mut self, target: PortReference, packet: GraphPacket) {
+    pub fn one_by_one(&mut self, target: PortReference, mut packet: GraphPacket) {
+        if self.graph.ranks[target.element].closes_cycle {
+            self.may_turn(&mut packet);
+        }
         self.driver.stack.push((target, packet));
         while let Some((at, mut packet)) = self.driver.stack.pop() {
             match self.elements[at.element].as_mut() {
@@ -90,8 +99,11 @@ impl Run<'_> {
         }
     }
 
-    fn follow(&mut self, from: PortReference, packet: GraphPacket) {
+    fn follow(&mut self, from: PortReference, mut packet: GraphPacket) {
         match self.graph.push_target(from) {
+            Some(target) if self.graph.ranks[target.element].closes_cycle && !self.may_turn(&mut packet) => {
+                self.discard_of_cycle(target.element, packet);
+            }
             Some(target) => self.driver.stack.push((target, packet)),
             None => self.services.pool.discard(packet),
         }
@@ -175,10 +187,50 @@ impl Run<'_> {
         }
     }
 
+    /// Counts a way around a cycle. Returns false for a packet that has gone around too often: else a packet could keep the
+    /// driver for ever, and copies of it all memory.
+    fn may_turn(&mut self, packet: &mut GraphPacket) -> bool {
+        self.driver.turns += 1;
+        packet.add_turn() <= TURNS_MAX && self.driver.turns <= BATCH_TURNS_MAX
+    }
+
+    fn discard_of_cycle(&mut self, element: usize, packet: GraphPacket) {
+        *self.driver.cycle_drops.entry(element).or_default() += 1;
+        self.services.pool.discard(packet);
+    }
+
+    /// Counts a way around a cycle for each packet of a batch, and removes those that have gone around too often.
+    fn count_turns(&mut self, element: usize, batch: &mut Batch) {
+        let mut all_may = true;
+        for packet in batch.packets_mut() {
+            all_may &= self.may_turn(packet);
+        }
+        if all_may {
+            return;
+        }
+        let is_over = self.driver.turns > BATCH_TURNS_MAX;
+        let mut kept = self.driver.free.pop().unwrap_or_default();
+        for (packet, order) in batch.drain() {
+            if packet.turns() <= TURNS_MAX && !is_over {
+                kept.push(packet, order);
+            } else {
+                self.discard_of_cycle(element, packet);
+            }
+        }
+        std::mem::swap(batch, &mut kept);
+        self.driver.free.push(kept);
+    }
+
     /// Adds a batch to those that wait for an element. If the element is the one to run next and nothing else waits for it,
     /// returns its input, and leaves the batch as it is.
     fn enqueue(&mut self, target: PortReference, batch: &mut Batch) -> Option<PortReference> {
         let rank = self.graph.ranks[target.element];
+        if rank.closes_cycle {
+            self.count_turns(target.element, batch);
+            if batch.is_empty() {
+                return None;
+            }
+        }
         if rank.is_cyclic && rank.is_ordered {
             for (packet, order) in batch.drain() {
                 self.driver.arrived += 1;

@@ -41,6 +41,7 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
             OneByOne::Effects(one, other) => {
                 format!("the order of the effects of {} and {} can be seen", show(one), show(other))
             }
+            OneByOne::Copies => "too many packets can come of one".to_owned(),
             OneByOne::Control(element) => format!("{} stops the graph or calls handlers", show(element)),
         };
         writeln!(out, "  one by one behind {}: {}", show(start).escaped(), because.escaped())?;
