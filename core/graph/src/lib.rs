@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod annotations;
 pub mod arguments;
 pub mod control;
 pub mod drawing;

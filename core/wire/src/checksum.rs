@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071), and its incremental update.
+//! The Internet checksum (RFC 1071), and its incremental update (RFC 1624).
 
 /// A collector of changes in the bytes that a checksum covers. It updates the checksum by RFC 1624, equation 3, HC' =
 /// ~(~HC + ~m + m'), so a right checksum stays right, and a wrong one stays wrong by the same amount.
@@ -35,7 +35,13 @@ impl ChecksumUpdate {
 
 /// Adds bytes to an unfolded sum, as 16-bit words; if their number is odd, the lower half of the last word is 0. The
 /// sum cannot overflow for less than 16 GiB.
-pub(crate) fn add_bytes(sum: u64, bytes: &[u8]) -> u64 {
+#[inline]
+pub fn add_bytes(sum: u64, bytes: &[u8]) -> u64 {
+    if let Ok(header) = <&[u8; 20]>::try_from(bytes) {
+        // An IPv4 header without options: its length is known, so there is no loop.
+        let words = header.as_chunks::<4>().0;
+        return words.iter().fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
+    }
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
@@ -44,16 +50,50 @@ pub(crate) fn add_bytes(sum: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Folds a sum to 16 bits, with end-around carry (RFC 1071).
-pub(crate) fn fold_sum(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
+#[inline]
+pub fn fold_sum(sum: u64) -> u16 {
+    // A fixed number of steps, because a loop has as many as the bytes demand, which a processor cannot predict.
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
     u16::try_from(sum).unwrap_or(u16::MAX)
+}
+
+/// Returns the checksum of bytes. It is 0 for bytes that contain their right checksum.
+#[inline]
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
+    !fold_sum(add_bytes(0, bytes))
+}
+
+/// Returns a checksum after a covered word has changed, by equation 3 of RFC 1624: a right checksum stays right, and a
+/// wrong one stays wrong by the same amount. The words can have 32 bits.
+#[inline]
+pub fn updated_checksum(checksum: u16, old: u32, new: u32) -> u16 {
+    !fold_sum(u64::from(!checksum) + u64::from(!old) + u64::from(new))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071_comes_out_right() {
+        // Section 3: the sum of these bytes is 0xddf2.
+        assert_eq!(internet_checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+        assert_eq!(internet_checksum(&[0x00, 0x01, 0xf2]), !0xf201);
+        assert_eq!(internet_checksum(&[]), 0xffff);
+    }
+
+    #[test]
+    fn an_update_gives_the_checksum_of_the_changed_bytes() {
+        let mut bytes = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 10, 0, 0, 1, 10, 0, 0, 2];
+        let before = internet_checksum(&bytes);
+        bytes[10..14].copy_from_slice(&[192, 0, 2, 77]);
+        assert_eq!(updated_checksum(before, 0x0a00_0001, 0xc000_024d), internet_checksum(&bytes));
+        assert_eq!(updated_checksum(0xdd2f, 0x5555, 0x3285), 0x0000, "RFC 1624, section 4");
+        assert_eq!(updated_checksum(0x1234, 0xc0a8_0001, 0xc0a8_0001), 0x1234);
+    }
 
     #[test]
     fn the_example_of_rfc_1624_comes_out_right() {

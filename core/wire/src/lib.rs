@@ -15,7 +15,7 @@
 
 #![forbid(unsafe_code)]
 
-mod checksum;
+pub mod checksum;
 mod classify;
 mod complete;
 mod consistent;

@@ -5,7 +5,7 @@ mod fragmenter;
 mod ipv4;
 mod reassembler;
 
-pub use ipv4::{Ipv4Header, checksum, header_words};
+pub use ipv4::{Ipv4Header, header_words};
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

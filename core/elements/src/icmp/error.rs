@@ -3,7 +3,7 @@
 use super::names::{
     ERROR_AT_POINTER, ErrorType, NEEDS_FRAGMENTS, PARAMETER_PROBLEM, REDIRECT, UNREACHABLE, code, is_error,
 };
-use crate::fragments::{Ipv4Header, checksum, header_words};
+use crate::fragments::{Ipv4Header, header_words};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
@@ -11,6 +11,7 @@ use weir_graph::engine::{
     ICMP_PARAMPROB, OrderDependence, PacketPool, PacketType, RoutingElement, Services,
 };
 use weir_graph::{handlers, reconfigured_fields};
+use weir_wire::checksum::internet_checksum;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -162,7 +163,7 @@ impl IcmpError {
             (UNREACHABLE, NEEDS_FRAGMENTS) => icmp[6..8].copy_from_slice(&self.path_mtu.to_be_bytes()),
             _ => {}
         }
-        let sum = checksum(icmp);
+        let sum = internet_checksum(icmp);
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
 
         let ip = &mut bytes[..header_bytes];
@@ -173,7 +174,7 @@ impl IcmpError {
         (ip[8], ip[9]) = (TTL, ICMP);
         ip[12..16].copy_from_slice(&self.source.octets());
         ip[16..20].copy_from_slice(&header.source().octets());
-        let sum = checksum(ip);
+        let sum = internet_checksum(ip);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
         self.identification = self.identification.wrapping_add(1);
 

@@ -1,12 +1,12 @@
 //! `CheckICMPHeader`: passes packets with a right ICMP header.
 
 use super::bad_packets::{BadPackets, bad_packets};
-use super::checksum::checksum;
 use super::header::{ICMP, Ipv4};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
+use weir_wire::checksum::internet_checksum;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -79,5 +79,5 @@ fn check(packet: &GraphPacket) -> Result<(), usize> {
     if !has_length {
         return Err(1);
     }
-    if checksum(message) == 0 { Ok(()) } else { Err(2) }
+    if internet_checksum(message) == 0 { Ok(()) } else { Err(2) }
 }

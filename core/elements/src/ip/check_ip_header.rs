@@ -1,7 +1,6 @@
 //! `CheckIPHeader`: passes packets with a right IPv4 header.
 
 use super::bad_packets::{BadPackets, bad_packets};
-use super::checksum::checksum;
 use super::header::{HEADER_BYTES, half, header_length, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, Ipv4Prefix};
@@ -9,6 +8,7 @@ use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
     OrderDependence, RoutingElement, Services,
 };
+use weir_wire::checksum::internet_checksum;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -183,7 +183,7 @@ impl HeaderCheck {
         if length > bytes.len() || length < header_bytes {
             return Err(3);
         }
-        if self.has_checksum && checksum(&bytes[..header_bytes]) != 0 {
+        if self.has_checksum && internet_checksum(&bytes[..header_bytes]) != 0 {
             return Err(4);
         }
         let destination = word(bytes, 16);

@@ -1,12 +1,12 @@
 //! `DecIPTTL`: decrements the time to live.
 
-use super::checksum::updated;
 use super::header::{Ipv4, half};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
+use weir_wire::checksum::updated_checksum;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -91,7 +91,7 @@ pub fn decrement(bytes: &mut [u8]) {
     // The new word is computed: reading it behind the write of its first byte would wait for the write.
     let old = half(bytes, 8);
     let new = old - 0x100;
-    let sum = updated(half(bytes, 10), u32::from(old), u32::from(new));
+    let sum = updated_checksum(half(bytes, 10), u32::from(old), u32::from(new));
     bytes[8..10].copy_from_slice(&new.to_be_bytes());
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
 }

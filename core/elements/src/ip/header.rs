@@ -1,7 +1,7 @@
 //! The IPv4 header of a packet, for the elements of this folder.
 
-use super::checksum::{checksum, fold, sum_of};
 use weir_graph::engine::GraphPacket;
+use weir_wire::checksum::{add_bytes, fold_sum, internet_checksum};
 
 /// The bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
@@ -122,13 +122,13 @@ fn source_route_end(options: &[u8]) -> Option<u32> {
 pub fn set_header_checksum(bytes: &mut [u8]) {
     let Some(Ipv4 { header_bytes, .. }) = Ipv4::read(bytes) else { return };
     bytes[10..12].fill(0);
-    let sum = checksum(&bytes[..header_bytes]);
+    let sum = internet_checksum(&bytes[..header_bytes]);
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Returns the checksum of a TCP or UDP segment with its pseudo-header. It is 0 for a segment with a right checksum.
 pub fn transport_checksum(header: &Ipv4<'_>, segment: &[u8]) -> u16 {
-    !fold(sum_of(header.pseudo_header_sum(segment.len()), segment))
+    !fold_sum(add_bytes(header.pseudo_header_sum(segment.len()), segment))
 }
 
 /// Writes the checksum of a UDP datagram of this length behind a complete IP header. The packet has these bytes.

@@ -1,6 +1,5 @@
 //! `StoreIPAddress`: writes an address into the packet.
 
-use super::checksum::updated;
 use super::header::{Ipv4, TCP, UDP, half, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
@@ -8,6 +7,7 @@ use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
     OrderDependence, RoutingElement, Services,
 };
+use weir_wire::checksum::updated_checksum;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -114,7 +114,7 @@ fn store(bytes: &mut [u8], offset: usize, new: u32) {
     let is_udp = header.protocol() == UDP;
     bytes[offset..][..4].copy_from_slice(&new.to_be_bytes());
     for (at, is_udp) in std::iter::once((10, false)).chain(transport.map(|at| (at, is_udp))) {
-        let sum = updated(half(bytes, at), old, new);
+        let sum = updated_checksum(half(bytes, at), old, new);
         let sum = if is_udp && sum == 0 { u16::MAX } else { sum };
         bytes[at..][..2].copy_from_slice(&sum.to_be_bytes());
     }

@@ -44,7 +44,7 @@ mod times;
 mod value;
 
 pub use addresses::{EthernetAddress, Ipv4Prefix, Ipv6Prefix};
-pub use annotations::{ANNOTATION_BYTES, AnnotationField};
+pub use annotations::AnnotationField;
 pub use error::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub use integers::FixedDecimal;
 pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, TcpPort, UdpPort};

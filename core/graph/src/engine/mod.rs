@@ -8,7 +8,6 @@
 //! - E. Kohler, R. Morris, B. Chen, J. Jannotti, M. F. Kaashoek: "The Click Modular Router", ACM Transactions on Computer
 //!   Systems 18(3), 2000.
 
-mod annotations;
 mod batch;
 mod build;
 mod class;
@@ -32,7 +31,7 @@ mod schedule;
 mod search;
 mod signal;
 
-pub use annotations::*;
+pub use crate::annotations::*;
 pub use batch::Batch;
 pub use build::BuildContext;
 pub use class::{
@@ -53,7 +52,7 @@ pub use handler::{HandlerError, HandlerFault};
 pub use names::DefinedNames;
 pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock};
 pub use plan::{OneByOne, Plan};
-pub use ports::{ElementPorts, PORTS_MAX, PortConnection, PortReference};
+pub use ports::{ElementPorts, PortConnection, PortReference};
 pub(crate) use router::connect_ports;
 pub use router::{ElementClasses, ElementGraph, GraphError, Router, RunOptions};
 pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};

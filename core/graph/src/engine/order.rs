@@ -19,15 +19,12 @@ const LEFT_BITS: u32 = 6;
 const INDEX_BITS: u32 = 16;
 
 /// The bits of the path below the index.
-const PATH_BITS: u64 = (u64::BITS - LEFT_BITS - INDEX_BITS) as u64;
+pub(super) const PATH_BITS: u32 = u64::BITS - LEFT_BITS - INDEX_BITS;
 
 /// Returns the bits of the path that the order of one of so many packets takes.
 pub(super) fn bits_of_parts(count: usize) -> u32 {
     usize::BITS - count.saturating_sub(1).leading_zeros()
 }
-
-/// The most bits of a path.
-pub(super) const PATH_BITS_MAX: u32 = PATH_BITS as u32;
 
 /// The most packets of a batch at its start.
 pub const FIRST_MAX: usize = 1 << INDEX_BITS;
@@ -37,7 +34,7 @@ impl Order {
     #[inline]
     pub fn first(index: usize) -> Self {
         debug_assert!(index < FIRST_MAX);
-        Self((index as u64) << (u64::BITS - INDEX_BITS) | PATH_BITS)
+        Self((index as u64) << (u64::BITS - INDEX_BITS) | u64::from(PATH_BITS))
     }
 
     /// Returns the order of one of several packets that come from this one.

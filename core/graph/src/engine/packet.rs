@@ -5,7 +5,7 @@
 //! packet with room before and behind them. So most packets are never copied. A packet that is discarded keeps its
 //! buffer for the next packet.
 
-use super::annotations::{ANNOTATION_BYTES, Annotation};
+use crate::annotations::{ANNOTATION_BYTES, Annotation};
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -571,8 +571,8 @@ impl PacketPool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::annotations::PAINT;
     use super::*;
+    use crate::annotations::PAINT;
 
     #[test]
     fn a_write_copies_what_others_see() {

@@ -8,7 +8,7 @@
 //! Packets go one by one instead where the order could be seen otherwise: two elements have effects that others can see.
 
 use super::class::Effects;
-use super::order::{PATH_BITS_MAX, bits_of_parts};
+use super::order::{PATH_BITS, bits_of_parts};
 use super::ports::PortReference;
 use super::router::ElementGraph;
 use std::collections::btree_map::Entry;
@@ -55,7 +55,7 @@ impl Plan {
         let reached = components([first.element], &|element| graph.push_targets(element)).concat();
         let (copies, bits) = copies(graph, &reached);
         let one_by_one = one_by_one(graph, &reached)
-            .or_else(|| (copies > COPIES_MAX || bits > PATH_BITS_MAX).then_some(OneByOne::Copies));
+            .or_else(|| (copies > COPIES_MAX || bits > PATH_BITS).then_some(OneByOne::Copies));
         let is_cyclic = reached.iter().any(|element| graph.ranks[*element].closes_cycle);
         let conflicts = |above: &usize| {
             let of_above = graph.effects[*above];

@@ -47,12 +47,6 @@ pub struct PortError {
     pub text: String,
 }
 
-/// The most ports of one side of an element.
-pub const PORTS_MAX: usize = 4096;
-
-/// The most ports of a graph, with those below the highest one that is connected.
-const PORTS_TOTAL_MAX: usize = 4_000_000;
-
 /// The most errors that are kept.
 const ERRORS_MAX: usize = 1000;
 
@@ -86,34 +80,32 @@ pub fn resolve(
     connections: &[PortConnection],
 ) -> Result<Vec<ElementPorts>, PortErrors> {
     let mut errors = PortErrors::default();
-    let mut total = 0;
     let mut ports = vec![ElementPorts::default(); elements.len()];
-    for (index, PortConnection { from, to }) in connections.iter().enumerate() {
+    // A side has no more ports than connections, or else one of the first ports is not connected, which is an error. So
+    // a high port number takes no memory.
+    let mut uses = vec![[PortUse::default(); 2]; elements.len()];
+    for PortConnection { from, to } in connections {
         for (port, is_output) in [(from, true), (to, false)] {
-            if port.port >= PORTS_MAX {
-                let text = format!("an element has at most {PORTS_MAX} ports on a side");
-                errors.add(port.element, Some(index), text);
-                continue;
-            }
+            let of = &mut uses[port.element][usize::from(is_output)];
+            of.connections += 1;
+            of.ports = of.ports.max(port.port + 1);
+        }
+    }
+    for PortConnection { from, to } in connections {
+        for (port, other, is_output) in [(from, to, true), (to, from, false)] {
             let of = &mut ports[port.element];
             let all = if is_output { &mut of.targets } else { &mut of.sources };
-            if all.len() <= port.port {
-                total += port.port + 1 - all.len();
-                if total > PORTS_TOTAL_MAX {
-                    let text = format!("the graph has more than {PORTS_TOTAL_MAX} ports");
-                    errors.add(port.element, Some(index), text);
-                    return Err(errors);
-                }
-                all.resize_with(port.port + 1, Vec::new);
+            let count = (port.port + 1).min(uses[port.element][usize::from(is_output)].connections);
+            if all.len() < count {
+                all.resize_with(count, Vec::new);
             }
-        }
-        if from.port < PORTS_MAX && to.port < PORTS_MAX {
-            ports[from.element].targets[from.port].push(*to);
-            ports[to.element].sources[to.port].push(*from);
+            if let Some(ends) = all.get_mut(port.port) {
+                ends.push(*other);
+            }
         }
     }
     for (element, ports) in ports.iter_mut().enumerate() {
-        count_ports(element, elements[element], ports, &mut errors);
+        count_ports(element, elements[element], &uses[element], ports, &mut errors);
     }
     if !errors.first.is_empty() {
         return Err(errors);
@@ -128,9 +120,18 @@ pub fn resolve(
     if errors.first.is_empty() { Ok(ports) } else { Err(errors) }
 }
 
+/// The connections of one side of an element.
+#[derive(Clone, Copy, Default)]
+struct PortUse {
+    connections: usize,
+    /// One more than the highest port.
+    ports: usize,
+}
+
 fn count_ports(
     element: usize,
     (name, class): (&str, &ElementClass),
+    uses: &[PortUse; 2],
     ports: &mut ElementPorts,
     errors: &mut PortErrors,
 ) {
@@ -144,16 +145,17 @@ fn count_ports(
         let inputs = ports.sources.len().max(*allowed.inputs.start());
         let range = if is_output { allowed.outputs_with(inputs) } else { allowed.inputs.clone() };
         let all = if is_output { &mut ports.targets } else { &mut ports.sources };
-        if all.len() > *range.end() {
+        let used = uses[usize::from(is_output)].ports;
+        if used > *range.end() {
             error(format!(
                 "'{name}' has no {noun} {}: class {} has {} at most",
-                all.len() - 1,
+                used - 1,
                 class.name,
                 plural(*range.end(), noun)
             ));
             all.truncate(*range.end());
         }
-        let least = (*range.start()).min(PORTS_MAX);
+        let least = *range.start();
         if all.len() < least {
             all.resize_with(least, Vec::new);
         }

@@ -465,7 +465,7 @@ fn connect(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let ports = connect_ports(&declared, &connections, &known)?;
+    let ports = connect_ports(&declared, connections, &known)?;
     let plans = ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
     let effects = known.iter().map(|class| class.effects).collect();
     Ok(ElementGraph {

@@ -18,8 +18,8 @@ pub const CHOICE_STEPS_MAX: usize = 100_000_000;
 pub const CONNECTION_STEPS_MAX: usize = 10_000_000;
 /// The most bytes of names and of configurations after expansion.
 pub const FLAT_TEXT_BYTES_MAX: usize = 64 << 20;
-/// The highest port number.
-pub const PORT_MAX: u32 = 65_535;
+/// The highest port number. The engine keeps port numbers in 16 bits, and 65,535 stands for packets that are discarded.
+pub const PORT_MAX: u32 = 65_534;
 /// The deepest nesting of variables whose values use each other.
 pub const VARIABLE_DEPTH_MAX: usize = 100;
 /// The most library files.

@@ -8,6 +8,7 @@ use weir_graph::engine::{
     AGGREGATE, EXTRA_LENGTH, EXTRA_PACKETS, FIRST_TIMESTAMP, GraphPacket, PAINT, PacketPool,
 };
 use weir_units::Timestamp;
+use weir_wire::checksum::{add_bytes, fold_sum, internet_checksum};
 
 /// The values that a line, or the file before it, states about a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -258,21 +259,9 @@ impl SummaryRecord {
 /// The time to live of a packet without a stated one.
 const TTL_DEFAULT: u8 = 100;
 
-/// Returns the sum of the 16-bit words of bytes.
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
-}
-
-fn checksum(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !u16::try_from(sum).unwrap_or(0)
-}
-
 fn set_checksums(bytes: &mut [u8], protocol: u8, fragment: u16) {
     bytes[10..12].fill(0);
-    let header = checksum(sum(&bytes[..20]));
+    let header = internet_checksum(&bytes[..20]);
     bytes[10..12].copy_from_slice(&header.to_be_bytes());
     // A fragment has a part of what the checksum is about.
     if fragment & 0x3fff != 0 {
@@ -288,11 +277,11 @@ fn set_checksums(bytes: &mut [u8], protocol: u8, fragment: u16) {
         return;
     }
     bytes[at..at + 2].fill(0);
-    let mut total = sum(&bytes[20..]);
+    let mut total = add_bytes(0, &bytes[20..]);
     if has_addresses {
-        total += sum(&bytes[12..20]) + u64::from(protocol) + (bytes.len() - 20) as u64;
+        total = add_bytes(total, &bytes[12..20]) + u64::from(protocol) + (bytes.len() - 20) as u64;
     }
-    let value = match checksum(total) {
+    let value = match !fold_sum(total) {
         // A checksum of 0 would say that there is none.
         0 if protocol == UDP => u16::MAX,
         value => value,

@@ -33,6 +33,8 @@ annotations! {
     PAINT: 16, 1, "The colour that `Paint` sets.";
     ICMP_PARAMPROB: 17, 1, "The position of a wrong byte, for an ICMP error.";
     FIX_IP_SRC: 19, 1, "1 if `FixIPSrc` has to set the source address.";
+    WIFI_EXTRA: 16, 24, "State of wireless elements.";
+    VLAN: 20, 2, "Another name of `VLAN_TCI`.";
     VLAN_TCI: 20, 2, "The tag control information of a VLAN tag.";
     AGGREGATE: 20, 4, "The number of an aggregate, such as a flow.";
     FWD_RATE: 20, 4, "A rate in the forward direction.";
@@ -40,11 +42,13 @@ annotations! {
     EXTRA_PACKETS: 24, 4, "The number of further packets that this packet stands for.";
     REV_RATE: 24, 4, "A rate in the reverse direction.";
     SEND_ERR: 26, 1, "1 if sending failed.";
+    GRID_ROUTE_CB: 27, 1, "State of grid routing.";
     IPREASSEMBLER: 28, 4, "State of fragments.";
     EXTRA_LENGTH: 28, 4, "The bytes of the packet that were not captured.";
     FIRST_TIMESTAMP: 32, 8, "The time of the first of several packets.";
     PACKET_NUMBER: 32, 4, "The number of the packet in its source.";
     IPSEC_SPI: 32, 4, "A security parameter index.";
     SEQUENCE_NUMBER: 36, 4, "A sequence number.";
+    IPSEC_SA_DATA_REFERENCE: 40, 8, "A security association.";
     PERFCTR: 40, 8, "A performance counter.";
 }
