@@ -24,6 +24,7 @@ mod routes;
 mod sources;
 mod switching;
 pub mod testing;
+mod text_file;
 mod values;
 
 use weir_graph::engine::{ElementClass, ElementClasses};

@@ -162,7 +162,7 @@ mod tests {
             let mut joined = Vec::new();
             for (index, piece) in all.iter().enumerate() {
                 let descriptor = classify(piece, &Meta::of_whole(piece, LinkType::Ethernet)).unwrap();
-                assert_eq!(verify(piece, &descriptor), None, "IPv6 {is_v6}, TCP {is_tcp}, {index}");
+                assert_eq!(verify(piece, &descriptor), Ok(()), "IPv6 {is_v6}, TCP {is_tcp}, {index}");
                 assert_eq!(descriptor.flags & (flag::CUT | flag::MALFORMED), 0);
                 let sliced = SlicedPacket::from_ethernet(piece).unwrap();
                 if let Some(NetSlice::Ipv4(ip)) = &sliced.net {

@@ -2,12 +2,13 @@
 
 use super::ETHERNET_BYTES;
 use super::arp::ARP_BYTES;
+use crate::text_file::TextFile;
 use core::net::Ipv4Addr;
 use std::fmt::Write;
-use weir_graph::arguments::EthernetAddress;
+use weir_graph::arguments::{EthernetAddress, FileName, WordArgument};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
-    RoutingElement, Services, TextOutput,
+    Reason, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -23,7 +24,7 @@ pub static CLASS: ElementClass = ElementClass {
     manual: "\
 prints ARP messages
 
-ARPPrint([LABEL, keywords TIMESTAMP, ETHER, ACTIVE])
+ARPPrint([LABEL, keywords TIMESTAMP, ETHER, ACTIVE, OUTFILE])
 
 ARPPrint writes a line about each packet to standard error, in the form of tcpdump. The packet's network header has to \
 be that of ARP; a packet without a network header is passed on and not printed.
@@ -33,6 +34,9 @@ ElementArguments:
   TIMESTAMP  false: does not show the time stamp. Default true.
   ETHER      true: shows the addresses of the Ethernet header. Default false.
   ACTIVE     false: prints nothing. Default true.
+  OUTFILE    a file for the lines, instead of standard error
+
+CHANNEL is accepted and changes nothing.
 
 Handlers:
   active  rw  the argument",
@@ -42,8 +46,11 @@ Handlers:
         let has_time = args.keyword("TIMESTAMP").or(true);
         let has_ethernet = args.keyword("ETHER").or(false);
         let active = args.keyword("ACTIVE").or(true);
+        let _: Option<WordArgument> = args.keyword("CHANNEL").optional();
+        let file: Option<FileName> = args.keyword("OUTFILE").optional();
         args.end()?;
-        Ok(BuiltElement::routing(ArpPrint { label, has_time, has_ethernet, active }))
+        let output = file.map_or_else(TextFile::standard_error, |file| TextFile::new(file.0));
+        Ok(BuiltElement::routing(ArpPrint { label, has_time, has_ethernet, active, output }))
     },
 };
 
@@ -52,6 +59,7 @@ struct ArpPrint {
     has_time: bool,
     has_ethernet: bool,
     active: bool,
+    output: TextFile,
 }
 
 impl ArpPrint {
@@ -133,6 +141,14 @@ fn describe(line: &mut String, arp: &[u8]) {
 }
 
 impl Element for ArpPrint {
+    fn effects(&self) -> Option<Effects> {
+        Some(self.output.effects())
+    }
+
+    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
+        self.output.finish(services)
+    }
+
     handlers! {
         "active": "false if nothing is printed",
             read |this, _, _| Ok(this.active.to_string()),
@@ -148,7 +164,7 @@ impl RoutingElement for ArpPrint {
         if self.active
             && let Some(line) = self.line(packet)
         {
-            services.system.write_text(TextOutput::Error, &line);
+            self.output.add(&line, services);
         }
         Destination::FIRST
     }
@@ -162,7 +178,8 @@ mod tests {
     fn line(arp: &[u8]) -> String {
         let mut packet = PacketPool::default().of_bytes(&[&[0xaa; 14], arp].concat());
         packet.set_network_header(14, arp.len());
-        let print = ArpPrint { label: "x".to_owned(), has_time: false, has_ethernet: true, active: true };
+        let (label, output) = ("x".to_owned(), TextFile::standard_error());
+        let print = ArpPrint { label, has_time: false, has_ethernet: true, active: true, output };
         print.line(&packet).unwrap()
     }
 

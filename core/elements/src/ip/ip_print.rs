@@ -2,12 +2,13 @@
 
 use super::header::{HEADER_BYTES, half, header_length, word};
 use super::print_line::print_transport;
+use crate::text_file::TextFile;
 use core::net::Ipv4Addr;
 use std::fmt::Write;
-use weir_graph::arguments::WordArgument;
+use weir_graph::arguments::{FileName, WordArgument};
 use weir_graph::engine::{
     AGGREGATE, BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
-    OrderDependence, PAINT, RoutingElement, Services, TextOutput,
+    OrderDependence, PAINT, Reason, RoutingElement, Services,
 };
 use weir_graph::handlers;
 
@@ -23,7 +24,8 @@ pub static CLASS: ElementClass = ElementClass {
     manual: "\
 prints IPv4 packets in words
 
-IPPrint([LABEL, keywords CONTENTS, PAYLOAD, MAXLENGTH, ID, TTL, TOS, LENGTH, TIMESTAMP, AGGREGATE, PAINT, SWAP, ACTIVE])
+IPPrint([LABEL, keywords CONTENTS, PAYLOAD, MAXLENGTH, ID, TTL, TOS, LENGTH, TIMESTAMP, AGGREGATE, PAINT, SWAP, ACTIVE, \
+OUTFILE])
 
 IPPrint writes a line about each packet whose IP header is known to standard error, similar to that of tcpdump. Packets \
 without one pass without a line.
@@ -38,8 +40,9 @@ ElementArguments:
   AGGREGATE, PAINT      true: shows this annotation. Default false.
   SWAP       false: shows the numbers of ICMP echos in the opposite byte order. Default true.
   ACTIVE     false: prints nothing. Default true.
-  CHANNEL    has no effect
-  OUTFILE    is not supported: use standard error
+  OUTFILE    a file for the lines, instead of standard error
+
+CHANNEL is accepted and changes nothing.
 
 Handlers:
   active  rw  the argument",
@@ -77,13 +80,11 @@ Handlers:
         let swaps = args.keyword("SWAP").or(true);
         let is_active = args.keyword("ACTIVE").or(true);
         let _: Option<WordArgument> = args.keyword("CHANNEL").optional();
-        let file: Option<String> = args.keyword("OUTFILE").optional();
-        if file.is_some() {
-            args.error("OUTFILE", "not supported: leave it out, and redirect standard error");
-        }
+        let file: Option<FileName> = args.keyword("OUTFILE").optional();
         args.end()?;
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Ok(BuiltElement::routing(IpPrint { label, whole, payload, most, shows, swaps, is_active }))
+        let output = file.map_or_else(TextFile::standard_error, |file| TextFile::new(file.0));
+        Ok(BuiltElement::routing(IpPrint { label, whole, payload, most, shows, swaps, is_active, output }))
     },
 };
 
@@ -115,9 +116,18 @@ struct IpPrint {
     /// Numbers of ICMP echos are in network byte order.
     swaps: bool,
     is_active: bool,
+    output: TextFile,
 }
 
 impl Element for IpPrint {
+    fn effects(&self) -> Option<Effects> {
+        Some(self.output.effects())
+    }
+
+    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
+        self.output.finish(services)
+    }
+
     handlers! {
         "active": "false if nothing is printed",
             read |this, _, _| Ok(this.is_active.to_string()),
@@ -136,7 +146,7 @@ impl RoutingElement for IpPrint {
             let mut text = self.start(packet);
             self.print_packet(&mut text, packet, header);
             text.push('\n');
-            services.system.write_text(TextOutput::Error, &text);
+            self.output.add(&text, services);
         }
         Destination::FIRST
     }

@@ -177,6 +177,11 @@ impl ElementContext<'_> {
         format!("{} :: {}", declared.name, declared.class)
     }
 
+    /// Returns the name of an element by its index.
+    pub fn element_name(&self, index: usize) -> Option<&str> {
+        self.graph.declared.get(index).map(|declared| &*declared.name)
+    }
+
     /// Returns the element's ports.
     pub fn ports(&self) -> &ElementPorts {
         &self.graph.ports[self.this]

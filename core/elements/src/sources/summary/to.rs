@@ -2,13 +2,14 @@
 
 use super::fields::{SummaryField, find};
 use super::headers::SummaryHeaders;
+use crate::text_file::TextFile;
 use std::any::Any;
 use std::fmt::Write as _;
 use weir_graph::arguments::text::{quote, split_words, unquote};
 use weir_graph::arguments::{FileName, RawArgument};
 use weir_graph::engine::{
     BuiltElement, EXTRA_PACKETS, Effects, Element, ElementClass, ElementContext, ElementCost,
-    EmittingElement, GraphPacket, OrderDependence, Reason, Services, TaskRun, TextOutput, WaitsFor,
+    EmittingElement, GraphPacket, OrderDependence, Reason, Services, TaskRun, WaitsFor,
 };
 use weir_graph::handlers;
 
@@ -87,40 +88,34 @@ Handlers:
             _ = writeln!(text, "!data {}", names.join(" "));
         }
         let is_multiple = is_multiple && found.iter().all(|field| field.name != "count");
+        let mut file = TextFile::new(file.0);
+        file.bytes().extend_from_slice(text.as_bytes());
         Ok(BuiltElement::emitting(ToSummary {
-            file: (file.0 != "-").then_some(file.0),
+            file,
             fields: found,
             is_multiple,
             shows_bad,
             shows_truncated,
             has_extra,
-            text,
-            is_new: true,
-            failure: None,
+            text: String::new(),
             count: 0,
             waits_for: WaitsFor::Nothing,
         }))
     },
 };
 
-/// The bytes of text after which it is written.
-const TEXT_BYTES: usize = 64 << 10;
-
 /// The most lines of a packet.
 const LINES_MAX: u32 = 10_000;
 
 struct ToSummary {
-    /// `None` for standard output.
-    file: Option<String>,
+    file: TextFile,
     fields: Vec<&'static SummaryField>,
     is_multiple: bool,
     shows_bad: bool,
     shows_truncated: bool,
     has_extra: bool,
-    /// The text that is not written yet.
+    /// The lines of the packet at hand.
     text: String,
-    is_new: bool,
-    failure: Option<Reason>,
     count: u64,
     waits_for: WaitsFor,
 }
@@ -151,46 +146,27 @@ impl ToSummary {
             let more = packet.annotation(EXTRA_PACKETS).try_into().map_or(0, u32::from_ne_bytes);
             let line = self.text[start..].to_owned();
             for _ in 0..more.min(LINES_MAX - 1) {
-                self.text.push_str(&line);
-                self.flush_at(TEXT_BYTES, services);
+                self.file.add(&line, services);
             }
         }
-        self.flush_at(TEXT_BYTES, services);
-    }
-
-    /// Writes the text if it has this length.
-    fn flush_at(&mut self, length: usize, services: &mut Services) {
-        if self.text.len() < length {
-            return;
-        }
-        match &self.file {
-            None => services.system.write_text(TextOutput::Out, &self.text),
-            Some(_) if self.failure.is_some() => {}
-            Some(file) => {
-                self.failure = services.system.write_file(file, self.text.as_bytes(), self.is_new).err();
-                if let Some(reason) = &self.failure {
-                    services.system.write_text(TextOutput::Error, &format!("{reason}\n"));
-                    services.stop();
-                }
-                self.is_new = false;
-            }
-        }
+        self.file.add(&self.text, services);
         self.text.clear();
     }
 }
 
 impl Element for ToSummary {
     fn take_state(&mut self, earlier: &mut dyn Any, _: &mut ElementContext<'_>) {
-        let Some(earlier) = earlier.downcast_mut::<ToSummary>().filter(|it| it.file == self.file) else {
+        let Some(earlier) = earlier.downcast_mut::<ToSummary>() else { return };
+        if earlier.file.name() != self.file.name() {
             return;
-        };
-        let names = |it: &ToSummary| -> Vec<&str> { it.fields.iter().map(|field| field.name).collect() };
-        let header = std::mem::replace(&mut self.text, std::mem::take(&mut earlier.text));
-        if names(self) != names(earlier) {
-            self.text.push_str(&header);
         }
-        (self.is_new, self.count) = (std::mem::take(&mut earlier.is_new), earlier.count);
-        self.failure = earlier.failure.take();
+        let names = |it: &ToSummary| -> Vec<&str> { it.fields.iter().map(|field| field.name).collect() };
+        if names(self) == names(earlier) {
+            // The header is there already.
+            self.file.bytes().clear();
+        }
+        self.file.take_over(&mut earlier.file);
+        self.count = earlier.count;
     }
 
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
@@ -202,7 +178,7 @@ impl Element for ToSummary {
     }
 
     fn effects(&self) -> Option<Effects> {
-        Some(if self.file.is_some() { Effects::FILES } else { Effects::TERMINAL })
+        Some(self.file.effects())
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
@@ -211,17 +187,16 @@ impl Element for ToSummary {
     }
 
     fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
-        self.flush_at(0, services);
-        self.failure.take().map_or(Ok(()), Err)
+        self.file.finish(services)
     }
 
     handlers! {
         "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
-        "filename": "the file", read |this, _, _| Ok(this.file.clone().unwrap_or_else(|| "-".to_owned()));
+        "filename": "the file", read |this, _, _| Ok(this.file.name().to_owned());
         "flush": "writes what is not written yet",
             write |this, _, cx| {
-                this.flush_at(0, cx.services);
-                this.failure.clone().map_or(Ok(String::new()), Err)
+                this.file.finish(cx.services)?;
+                Ok(String::new())
             };
     }
 }
