@@ -24,6 +24,7 @@ mod error;
 pub mod figure;
 mod floods;
 pub mod fuel_meter;
+mod graphs;
 mod handshake;
 mod idle;
 mod imix;

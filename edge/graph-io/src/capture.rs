@@ -179,3 +179,81 @@ impl System for GraphSystem {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A capture whose packets have their number as bytes.
+    fn write_capture(path: &Path, packets: u32) {
+        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
+        file.extend([0_u32, 0, 65_535, 1].into_iter().flat_map(u32::to_le_bytes));
+        for number in 0..packets {
+            file.extend([1, 0, 4, 4, number].into_iter().flat_map(u32::to_le_bytes));
+        }
+        std::fs::write(path, file).unwrap();
+    }
+
+    fn numbers(source: &SourceBlock, packets: &[BlockPacket]) -> Vec<u32> {
+        let bytes = source.bytes();
+        let bytes = packets.iter().map(|it| &bytes[it.start as usize..it.end as usize]);
+        bytes.map(|it| u32::from_le_bytes(it.try_into().unwrap())).collect()
+    }
+
+    /// Blocks whose packets a graph keeps, and did not read, must not take the memory that further blocks need.
+    #[test]
+    fn packets_that_are_kept_have_their_bytes_after_the_end_of_the_capture() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write_capture(file.path(), 100_000);
+        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut kept = Vec::new();
+        let mut block = CapturedBlock::default();
+        loop {
+            reader.next_block(&mut block).unwrap();
+            if block.packets.is_empty() {
+                break;
+            }
+            kept.push((block.source.clone().unwrap(), block.packets.clone()));
+        }
+        assert!(kept.len() > 50, "{} blocks", kept.len());
+        let found: Vec<u32> = kept.iter().flat_map(|(source, packets)| numbers(source, packets)).collect();
+        assert!(found.into_iter().eq(0..100_000));
+    }
+
+    #[test]
+    fn blocks_that_no_element_reads_are_skipped_and_later_ones_are_right() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write_capture(file.path(), 10_000);
+        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut block = CapturedBlock::default();
+        let (mut next, mut index) = (0, 0);
+        loop {
+            reader.next_block(&mut block).unwrap();
+            let count = u32::try_from(block.packets.len()).unwrap();
+            if count == 0 {
+                break;
+            }
+            // Every third block is read, so its bytes are used again.
+            if index % 3 == 2 {
+                let found = numbers(block.source.as_ref().unwrap(), &block.packets);
+                assert!(found.into_iter().eq(next..next + count));
+            }
+            (next, index) = (next + count, index + 1);
+        }
+        assert_eq!(next, 10_000);
+    }
+
+    /// The file is cut while its packets wait: they keep their length, and the missing bytes are zeros.
+    #[test]
+    fn packets_of_a_file_that_is_cut_keep_their_length() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write_capture(file.path(), 1000);
+        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut block = CapturedBlock::default();
+        reader.next_block(&mut block).unwrap();
+        file.as_file().set_len(24).unwrap();
+        let found = numbers(block.source.as_ref().unwrap(), &block.packets);
+        assert_eq!(found.len(), block.packets.len());
+        assert!((0..).zip(&found).all(|(number, found)| *found == number || *found == 0), "{found:?}");
+    }
+}

@@ -51,7 +51,14 @@ impl RoutingElement for FixIpSrc {
 /// Sets the source of a packet that asks for it.
 #[inline]
 pub fn fix_source(packet: &mut GraphPacket, address: Ipv4Addr) {
-    if packet.annotation(FIX_IP_SRC)[0] == 0 || Ipv4::of(packet).is_none() {
+    if packet.annotation(FIX_IP_SRC)[0] != 0 {
+        set_source(packet, address);
+    }
+}
+
+#[inline(never)]
+fn set_source(packet: &mut GraphPacket, address: Ipv4Addr) {
+    if Ipv4::of(packet).is_none() {
         return;
     }
     packet.annotation_mut(FIX_IP_SRC)[0] = 0;

@@ -2,11 +2,11 @@
 
 use super::dec_ip_ttl::decrement;
 use super::fix_ip_src::fix_source;
-use super::header::Ipv4;
+use super::header::{HEADER_BYTES, Ipv4};
 use super::options::{OptionsResult, RouterAddresses};
 use weir_graph::engine::{
-    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    OrderDependence, PAINT, PacketType,
+    Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    FIX_IP_SRC, GraphPacket, OrderDependence, PAINT, PacketType,
 };
 use weir_graph::handlers;
 
@@ -55,6 +55,18 @@ struct IpOutputCombo {
 }
 
 impl IpOutputCombo {
+    /// Returns true for a packet that goes to output 0 alone, with nothing but its time to live changed.
+    #[inline]
+    fn is_plain(&self, packet: &GraphPacket) -> bool {
+        let annotations = packet.annotations();
+        let is_plain_header = |header: Ipv4<'_>| header.header_bytes == HEADER_BYTES && header.bytes[8] > 1;
+        annotations[usize::from(PAINT.offset)] != self.color
+            && annotations[usize::from(FIX_IP_SRC.offset)] == 0
+            && !matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast)
+            && packet.len() <= self.mtu
+            && Ipv4::of(packet).is_some_and(is_plain_header)
+    }
+
     /// Processes a packet, and returns the output for it; `None` if it is to be discarded.
     fn process(&self, packet: &mut GraphPacket, cx: &mut ElementContext<'_>) -> Option<usize> {
         match self.addresses.process(packet, cx.services) {
@@ -79,6 +91,16 @@ impl Element for IpOutputCombo {
 }
 
 impl EmittingElement for IpOutputCombo {
+    fn pass_batch(&mut self, _: usize, batch: &mut Batch, _: &mut ElementContext<'_>) -> Option<usize> {
+        if !batch.packets().iter().all(|packet| self.is_plain(packet)) {
+            return None;
+        }
+        for packet in batch.packets_mut() {
+            packet.network_bytes_mut().into_iter().for_each(decrement);
+        }
+        Some(0)
+    }
+
     fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast) {
             self.drops += 1;

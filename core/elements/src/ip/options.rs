@@ -38,6 +38,12 @@ impl RouterAddresses {
         if header.header_bytes == HEADER_BYTES {
             return OptionsResult::Right;
         }
+        self.process_options(packet, services)
+    }
+
+    #[inline(never)]
+    fn process_options(&self, packet: &mut GraphPacket, services: &Services) -> OptionsResult {
+        let Some(header) = Ipv4::of(packet) else { return OptionsResult::NoHeader };
         let mut copy = [0; 60];
         let copy = &mut copy[..header.header_bytes];
         copy.copy_from_slice(header.header());

@@ -294,7 +294,7 @@ impl EmittingElement for Queue {
     fn pull_batch(&mut self, _: usize, most: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> bool {
         let was_full = self.packets.len() >= self.capacity;
         let count = most.min(self.packets.len());
-        self.packets.drain(..count).for_each(|packet| batch.push_next(packet));
+        batch.extend_next(self.packets.drain(..count));
         if was_full && count > 0 {
             cx.services.wake(self.nonfull);
         }
