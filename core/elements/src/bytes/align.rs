@@ -22,7 +22,7 @@ Align(MODULUS, OFFSET)
 Align moves the bytes of a packet, if needed, such that the first one is OFFSET bytes behind a multiple of MODULUS in \
 memory. No element of weir needs it.
 
-ElementArguments:
+Arguments:
   MODULUS  2, 4 or 8
   OFFSET   from 0 to MODULUS - 1",
     build: |cx| {

@@ -22,7 +22,7 @@ Truncate(LENGTH [, keyword EXTRA_LENGTH])
 
 Truncate removes the bytes behind the first LENGTH bytes of each packet.
 
-ElementArguments:
+Arguments:
   LENGTH        the most bytes of a packet
   EXTRA_LENGTH  true: the annotation EXTRA_LENGTH grows by the removed bytes. Default true.
 
@@ -50,7 +50,7 @@ Pad adds zeros to the end of each packet that is shorter than LENGTH. Without LE
 the annotation EXTRA_LENGTH states. The annotation becomes 0. A packet that would get longer than 1048576 bytes is \
 discarded.
 
-ElementArguments:
+Arguments:
   LENGTH  the least bytes of a packet, at most 1048576
   ZERO    accepted, and changes nothing: added bytes are always zeros
 
@@ -79,7 +79,7 @@ CheckLength(LENGTH)
 CheckLength sends packets of at most LENGTH bytes to output 0. Longer ones go to output 1, or are discarded if there is \
 none.
 
-ElementArguments:
+Arguments:
   LENGTH  the most bytes of a packet
 
 Handlers:

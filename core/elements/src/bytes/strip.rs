@@ -21,7 +21,7 @@ Strip(LENGTH)
 
 Strip removes the first LENGTH bytes of each packet, such as a link header. A shorter packet gets empty.
 
-ElementArguments:
+Arguments:
   LENGTH  the number of bytes",
     build: |cx| {
         let mut args = cx.arguments();
@@ -41,7 +41,7 @@ Unstrip(LENGTH)
 
 Unstrip adds LENGTH bytes before each packet. Bytes that a Strip removed have their values; others have any.
 
-ElementArguments:
+Arguments:
   LENGTH  the number of bytes, at most 65535",
     build: |cx| {
         let mut args = cx.arguments();

@@ -16,7 +16,7 @@ const SKIPS_MAX: usize = 256;
 enum Next {
     Node(u32),
     /// The rule of this number matches.
-    PatternRule(u32),
+    Rule(u32),
     /// No rule matches.
     End,
 }
@@ -51,7 +51,7 @@ impl Program {
         let mut builder = Builder::default();
         let mut entry = Next::End;
         for (index, rule) in rules.iter().enumerate().rev() {
-            let matches = Next::PatternRule(u32::try_from(index).unwrap_or(u32::MAX));
+            let matches = Next::Rule(u32::try_from(index).unwrap_or(u32::MAX));
             entry = builder.compile(&rule.condition, matches, entry);
         }
         // Nodes were made from the end.
@@ -80,7 +80,7 @@ impl Program {
                     let Node { test, next: after } = &self.nodes[at as usize];
                     next = after[test.result(parts.get(test.part)).map_or(MISSING, usize::from)];
                 }
-                Next::PatternRule(rule) => return self.outputs[rule as usize],
+                Next::Rule(rule) => return self.outputs[rule as usize],
                 Next::End => return self.otherwise,
             }
         }
@@ -88,7 +88,7 @@ impl Program {
 
     /// Returns true if the graph leads to a rule.
     pub fn can_match(&self, rule: usize) -> bool {
-        let is_rule = |next: &Next| matches!(next, Next::PatternRule(it) if *it as usize == rule);
+        let is_rule = |next: &Next| matches!(next, Next::Rule(it) if *it as usize == rule);
         is_rule(&self.entry) || self.nodes.iter().any(|node| node.next.iter().any(is_rule))
     }
 
@@ -245,7 +245,7 @@ impl Program {
     fn write(&self, f: &mut String, main_offset: u32) -> fmt::Result {
         let shown = |next: Next| match next {
             Next::Node(at) => format!("step {at}"),
-            Next::PatternRule(rule) => match self.outputs[rule as usize] {
+            Next::Rule(rule) => match self.outputs[rule as usize] {
                 super::rules::NO_OUTPUT => "[X]".to_owned(),
                 output => format!("[{output}]"),
             },

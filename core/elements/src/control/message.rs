@@ -23,7 +23,7 @@ Message(MESSAGE [, TYPE])
 
 Message writes a line to standard error, with its name.
 
-ElementArguments:
+Arguments:
   MESSAGE  the text
   TYPE     MESSAGE, WARNING or ERROR. With ERROR, the graph does not start. Default MESSAGE.",
     build: |cx| {
@@ -78,7 +78,7 @@ RandomSeed([SEED])
 
 RandomSeed begins the random numbers of all elements anew. Without it, or without SEED, the seed is that of the run.
 
-ElementArguments:
+Arguments:
   SEED  a number
 
 Handlers:

@@ -29,7 +29,7 @@ ARPPrint([LABEL, keywords TIMESTAMP, ETHER, ACTIVE, OUTFILE])
 ARPPrint writes a line about each packet to standard error, in the form of tcpdump. The packet's network header has to \
 be that of ARP; a packet without a network header is passed on and not printed.
 
-ElementArguments:
+Arguments:
   LABEL      a text before each line
   TIMESTAMP  false: does not show the time stamp. Default true.
   ETHER      true: shows the addresses of the Ethernet header. Default false.

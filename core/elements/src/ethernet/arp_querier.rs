@@ -44,7 +44,7 @@ Packets to 255.255.255.255 and BROADCAST go to ff-ff-ff-ff-ff-ff, and packets to
 groups (RFC 1112). Packets to 0.0.0.0 are discarded. A request has the time stamp and the VLAN annotation of the packet \
 for which it is sent.
 
-ElementArguments:
+Arguments:
   IP                     the address of this host, with its prefix; a name can stand for IP and ETH
   ETH                    the Ethernet address of this host
   TABLE                  the name of an ARPTable or ARPQuerier whose table is used

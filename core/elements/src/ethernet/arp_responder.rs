@@ -28,7 +28,7 @@ ARPResponder turns ARP requests for the given addresses into replies with the Et
 Packets have to begin with the Ethernet header. All other packets go to output 1, if there is one. A reply has the time \
 stamp, the device and the VLAN annotation of its request.
 
-ElementArguments:
+Arguments:
   IP/MASK [IP/MASK ...] ETH  prefixes, and the Ethernet address of all of them; a name can stand for both
   CAPACITY                   the most prefixes, up to 65536. Default 1024. `add` fails if they are exceeded.
 

@@ -31,7 +31,7 @@ ARPTable is a table that several ARPQuerier elements can share. It has no ports.
 oldest one, and a packet that exceeds CAPACITY replaces packets of the oldest entries. Expired entries go when an entry \
 is added, a packet exceeds CAPACITY, or a handler is read.
 
-ElementArguments:
+Arguments:
   CAPACITY               the most packets that wait for an address. Default 2048; 0 for 1048576.
   ENTRY_CAPACITY         the most entries. Default 65536; 0 for 1048576.
   ENTRY_PACKET_CAPACITY  the most packets that wait for one address. Default 0: up to CAPACITY.

@@ -24,7 +24,7 @@ EtherEncap(ETHERTYPE, SRC, DST)
 
 EtherEncap puts the same Ethernet header before each packet. ARPQuerier finds the destination of each IP packet instead.
 
-ElementArguments:
+Arguments:
   ETHERTYPE  the type of the payload, such as 0x0800 for IPv4
   SRC        the source address
   DST        the destination address

@@ -28,7 +28,7 @@ first. Packets that must not be fragmented, or whose header leaves no room for 8
 leads to an ICMPError. Fragments have the annotations of their packet. A link header before the IP header stays with the \
 first fragment. Packets need a network header; a packet whose header does not fit its bytes goes to output 1 as well.
 
-ElementArguments:
+Arguments:
   MTU       the most bytes of a packet, from the IP header on; at least 8
   HONOR_DF  false: fragments packets that must not be fragmented, too, with a random identification. Default true.
   VERBOSE   true: writes a line to standard error for each packet that goes to output 1. Default false.

@@ -36,7 +36,7 @@ Fragments are discarded when no further one has come for 30 seconds of time stam
 HIMEM bytes, those that have waited longest are discarded until they take three quarters of it. With a second output, what \
 is there of a discarded datagram goes there as one packet, with zeros for missing bytes.
 
-ElementArguments:
+Arguments:
   HIMEM         the most bytes of waiting datagrams: their payload up to the last byte that has come, and 40 for each, of \
 which each takes up to 500 bytes of memory. At most 1 GiB. Default 262144.
   MAX_MTU_ANNO  an annotation of two bytes of joined packets for the length of the longest fragment. Default: none.

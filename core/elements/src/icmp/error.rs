@@ -37,7 +37,7 @@ packet whose addresses are not those of single hosts (RFC 1812, section 4.3.2.7)
 The gateway of a redirect is the destination annotation of the packet. The pointer of parameterproblem with erroratptr is \
 the annotation ICMP_PARAMPROB.
 
-ElementArguments:
+Arguments:
   SRC           the source address of the errors
   TYPE          unreachable, sourcequench, redirect, timeexceeded or parameterproblem, or their number
   CODE          a number, or a name: net, host, protocol, port, needfrag; transit, reassembly; erroratptr, missingopt, \

@@ -26,7 +26,7 @@ CheckICMPHeader checks the protocol, the length and the checksum of ICMP packets
 have 28 bytes of the original packet, timestamps 20 bytes and information requests 8 bytes. Others go to output 1, or are \
 discarded without one. The message about the first of them comes at the end of the run.
 
-ElementArguments:
+Arguments:
   VERBOSE  true: writes a message about each wrong packet. Default false.
   DETAILS  has no effect: the counts by reason are always there
 

@@ -31,7 +31,7 @@ go to output 1, or are discarded without one. The message about the first of the
 An argument without a keyword is the OFFSET if it is a number. Else it is a list as of BADSRC, with 0.0.0.0 and \
 255.255.255.255 in addition, and OFFSET can follow.
 
-ElementArguments:
+Arguments:
   OFFSET      the offset of the header. Default 0.
   BADSRC      addresses that are wrong as a source
   GOODDST     destinations for which every source is right

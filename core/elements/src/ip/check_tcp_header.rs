@@ -24,7 +24,7 @@ CheckTCPHeader([keywords VERBOSE, DETAILS])
 CheckTCPHeader checks the protocol, the header length and the checksum of TCP packets, whose IP header is known. Others go \
 to output 1, or are discarded without one. The message about the first of them comes at the end of the run.
 
-ElementArguments:
+Arguments:
   VERBOSE  true: writes a message about each wrong packet. Default false.
   DETAILS  has no effect: the counts by reason are always there
 

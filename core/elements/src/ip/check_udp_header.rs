@@ -25,7 +25,7 @@ CheckUDPHeader checks the protocol, the length and the checksum of UDP packets, 
 stands for none, and is right. Others go to output 1, or are discarded without one. The message about the first of them \
 comes at the end of the run.
 
-ElementArguments:
+Arguments:
   VERBOSE  true: writes a message about each wrong packet. Default false.
   DETAILS  has no effect: the counts by reason are always there
 

@@ -25,7 +25,7 @@ DecIPTTL([keywords ACTIVE, MULTICAST])
 DecIPTTL decrements the time to live, and updates the checksum of the header by the change. A packet whose time to live \
 is 0 or 1 goes to output 1, or is discarded without one. A packet without IP header is discarded.
 
-ElementArguments:
+Arguments:
   ACTIVE     false: passes all packets on, unchanged. Default true.
   MULTICAST  false: passes packets to groups on, unchanged. Default true.
 

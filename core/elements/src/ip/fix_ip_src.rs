@@ -25,7 +25,7 @@ FixIPSrc sets the source address of each packet whose annotation FIX_IP_SRC is n
 header, and sets the annotation to 0. ICMPError asks for it: an error has to come from the address of the interface by \
 which it leaves. A packet without IP header stays unchanged.
 
-ElementArguments:
+Arguments:
   IPADDR  the address",
     build: |cx| {
         let mut args = cx.arguments();

@@ -25,7 +25,7 @@ GetIPAddress([ANNO,] IP src|dst)
 GetIPAddress copies the four bytes at OFFSET, or an address of the IP header, to an annotation, by which later elements \
 send the packet on. A packet without these bytes, or without IP header, keeps its annotation.
 
-ElementArguments:
+Arguments:
   OFFSET  the offset of the address: 16 for the destination of a packet that begins with its IP header
   ANNO    the annotation of four bytes. Default DST_IP.
   IP      src or dst, instead of OFFSET: the source or the destination in the IP header",
@@ -36,7 +36,7 @@ ElementArguments:
             args.either::<AnnotationField<4>>("ANNO").or(AnnotationField(usize::from(DST_IP.offset)));
         let field: Option<WordArgument> = args.keyword("IP").optional();
         let place = match (offset, field.as_ref().map(|it| &*it.0)) {
-            (Some(offset), None) => Place::GraphPacket(offset as usize),
+            (Some(offset), None) => Place::Offset(offset as usize),
             (None, Some("src")) => Place::Header(12),
             (None, Some("dst")) => Place::Header(16),
             (None, Some(_)) => {
@@ -57,7 +57,7 @@ ElementArguments:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At an offset from the packet's start.
-    GraphPacket(usize),
+    Offset(usize),
     /// At an offset from the start of the IP header.
     Header(usize),
 }
@@ -73,7 +73,7 @@ impl Element for GetIpAddress {}
 impl RoutingElement for GetIpAddress {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let found = match self.place {
-            Place::GraphPacket(offset) => {
+            Place::Offset(offset) => {
                 packet.bytes().get(offset..).and_then(|it| it.first_chunk::<4>()).copied()
             }
             Place::Header(offset) => {

@@ -25,7 +25,7 @@ IPEncap(PROTO, SRC, DST [, keywords TTL, DSCP, ECT, CE, TOS, DF])
 IPEncap puts an IPv4 header before each packet, and sets the network header. The identification counts the packets from 0. \
 The annotation DST_IP becomes DST. A packet that would be longer than 65535 bytes is discarded.
 
-ElementArguments:
+Arguments:
   PROTO  the protocol, as a number or by name
   SRC    the source
   DST    the destination; DST_ANNO for the annotation DST_IP of each packet

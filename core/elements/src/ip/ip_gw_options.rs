@@ -28,7 +28,7 @@ without IP header is discarded.
 
 The time is that of the latest look at the clock: the element does not look itself.
 
-ElementArguments:
+Arguments:
   MYADDR      the address of the interface by which packets leave
   OTHERADDRS  further addresses of the router, for timestamps at given addresses
 

@@ -26,7 +26,7 @@ IPInputCombo does with each Ethernet frame what these do: Paint(COLOR) -> Strip(
 GetIPAddress(16). Packets with a wrong IP header are discarded. The message about the first of them comes at the end of \
 the run.
 
-ElementArguments:
+Arguments:
   COLOR   the paint, from 0 to 255
   BADSRC  without a keyword: wrong sources, with 0.0.0.0 and 255.255.255.255 in addition
   BADSRC, GOODDST, INTERFACES  as in CheckIPHeader

@@ -29,7 +29,7 @@ FixIPSrc(IPADDR) -> DecIPTTL -> CheckLength(MTU). Packets leave by output 0. Out
 output 2 that of IPGWOptions, output 3 that of DecIPTTL, and output 4 that of CheckLength, for an IPFragmenter. A packet \
 without IP header is discarded.
 
-ElementArguments:
+Arguments:
   COLOR   the paint of packets that came from the interface by which they leave
   IPADDR  the address of the interface
   MTU     the most bytes of a packet

@@ -30,7 +30,7 @@ OUTFILE])
 IPPrint writes a line about each packet whose IP header is known to standard error, similar to that of tcpdump. Packets \
 without one pass without a line.
 
-ElementArguments:
+Arguments:
   LABEL      a text before each line
   CONTENTS   NONE, HEX or ASCII: the bytes of the packet, in further lines. Default NONE.
   PAYLOAD    the same for the bytes behind the transport header. Not with CONTENTS.

@@ -23,7 +23,7 @@ MarkIPHeader([OFFSET])
 MarkIPHeader notes that an IP header begins at OFFSET, and that the transport header begins behind it. It checks \
 nothing. A packet that ends before OFFSET gets no network header.
 
-ElementArguments:
+Arguments:
   OFFSET  the offset of the header. Default 0.",
     build: |cx| {
         let mut args = cx.arguments();

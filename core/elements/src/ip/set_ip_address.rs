@@ -24,7 +24,7 @@ SetIPAddress(IPADDR [, ANNO])
 
 SetIPAddress writes an address to an annotation of each packet, such as the next hop to which later elements send it.
 
-ElementArguments:
+Arguments:
   IPADDR  the address
   ANNO    the annotation of four bytes. Default DST_IP.
 

@@ -24,7 +24,7 @@ SetTCPChecksum([FIXOFF])
 SetTCPChecksum writes the right checksum into TCP packets, whose IP header is known. The protocol is not checked. A packet \
 without IP header, or without a complete TCP header or segment, is discarded.
 
-ElementArguments:
+Arguments:
   FIXOFF  true: sets a data offset that is too small to 5, and one beyond the segment to its end. Default false.
 
 Handlers:

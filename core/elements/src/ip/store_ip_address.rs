@@ -29,7 +29,7 @@ unchanged. A packet without the bytes, or without IP header, goes to output 1, o
 
 With src or dst as OFFSET, it updates the checksums of IP, TCP and UDP by the change. With a number it updates none.
 
-ElementArguments:
+Arguments:
   ADDR    the address
   OFFSET  the offset from the packet's start; or src or dst, for the address in the IP header",
     build: |cx| {
@@ -45,7 +45,7 @@ ElementArguments:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At an offset from the packet's start.
-    GraphPacket(usize),
+    Offset(usize),
     /// At an offset from the start of the IP header.
     Header(usize),
 }
@@ -56,13 +56,13 @@ impl ArgumentValue for Place {
             "src" => Ok(Self::Header(12)),
             "dst" => Ok(Self::Header(16)),
             _ => u32::parse_argument(text, context)
-                .map(|offset| Self::GraphPacket(offset as usize))
+                .map(|offset| Self::Offset(offset as usize))
                 .map_err(|_| ArgumentFault::Type("an offset, src or dst")),
         }
     }
 
     fn placeholder() -> Self {
-        Self::GraphPacket(0)
+        Self::Offset(0)
     }
 }
 
@@ -84,7 +84,7 @@ impl RoutingElement for StoreIpAddress {
             return Destination::FIRST;
         }
         match self.place {
-            Place::GraphPacket(offset) if packet.len() >= 4 && offset <= packet.len() - 4 => {
+            Place::Offset(offset) if packet.len() >= 4 && offset <= packet.len() - 4 => {
                 packet.bytes_mut()[offset..][..4].copy_from_slice(&new.to_be_bytes());
                 Destination::FIRST
             }

@@ -26,7 +26,7 @@ UDPIPEncap(SRC, SPORT, DST, DPORT [, CHECKSUM])
 UDPIPEncap puts a UDP and an IPv4 header before each packet, and sets the network header. The identification counts the \
 packets from 0. The annotation DST_IP becomes DST. A packet that would be longer than 65535 bytes is discarded.
 
-ElementArguments:
+Arguments:
   SRC       the source
   SPORT     the source port, as a number or by name
   DST       the destination; DST_ANNO for the annotation DST_IP of each packet

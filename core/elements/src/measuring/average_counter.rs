@@ -25,7 +25,7 @@ AverageCounter([IGNORE])
 AverageCounter passes packets on, and counts them. Rates are averages over the time from the first to the latest packet, \
 in steps of a millisecond.
 
-ElementArguments:
+Arguments:
   IGNORE  seconds after the first packet whose packets are not counted. Default 0.
 
 Handlers:

@@ -24,7 +24,7 @@ Counter([keywords COUNT_CALL, BYTE_COUNT_CALL])
 
 Counter passes packets on, and counts them. Rates are moving averages, in which a millisecond has the weight 1/16.
 
-ElementArguments:
+Arguments:
   COUNT_CALL       N HANDLER [VALUE]: calls a write handler when the count of packets reaches N
   BYTE_COUNT_CALL  N HANDLER [VALUE]: calls a write handler when the count of bytes reaches N
 

@@ -24,7 +24,7 @@ Print([LABEL, MAXLENGTH, keywords CONTENTS, TIMESTAMP, HEADROOM, ACTIVE])
 
 Print writes a line about each packet to standard error: the label, the length, and bytes.
 
-ElementArguments:
+Arguments:
   LABEL      a text before each line
   MAXLENGTH  the most bytes that are shown; -1 for all. Default 24.
   CONTENTS   HEX, ASCII or NONE. Default HEX.

@@ -25,7 +25,7 @@ RatedUnqueue(RATE [, keywords BURST_DURATION, BURST_SIZE, ACTIVE])
 
 RatedUnqueue pulls packets, and pushes each to its output, as long as a token bucket has a token for it.
 
-ElementArguments:
+Arguments:
   RATE            packets per second
   BURST_DURATION  the time in which the bucket gets full. Default 20ms.
   BURST_SIZE      the capacity of the bucket, in packets. Not with BURST_DURATION.
@@ -50,7 +50,7 @@ BandwidthRatedUnqueue(RATE [, keywords BURST_DURATION, BURST_BYTES, ACTIVE])
 BandwidthRatedUnqueue pulls packets, and pushes each to its output, as long as a token bucket is not empty. A packet \
 takes its length in bytes from the bucket, which may leave less than nothing.
 
-ElementArguments:
+Arguments:
   RATE            the bandwidth, such as 10Mbps; without a unit in bytes per second
   BURST_DURATION  the time in which the bucket gets full. Default 20ms.
   BURST_BYTES     the capacity of the bucket, in bytes. Not with BURST_DURATION.

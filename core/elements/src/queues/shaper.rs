@@ -25,7 +25,7 @@ At most RATE packets a second can be pulled from output 0, evenly spaced. If tho
 for it, up to the packets of a second. From output 1, if it is connected, packets can be pulled whenever output 0 has \
 none.
 
-ElementArguments:
+Arguments:
   RATE  packets per second
 
 Handlers:

@@ -22,7 +22,7 @@ Unqueue([BURST, keywords ACTIVE, LIMIT])
 
 Unqueue pulls packets as fast as it can, and pushes each to its output.
 
-ElementArguments:
+Arguments:
   BURST   the packets of one turn; -1 for all. Default 1.
   ACTIVE  false: pulls no packets. Default true.
   LIMIT   the number of packets; -1 for no limit. Default -1.

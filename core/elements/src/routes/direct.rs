@@ -29,7 +29,7 @@ of 24 bits with longer ones in it. There can be 32767 next hops, and 32768 such 
 
 - P. Gupta, S. Lin, N. McKeown: \"Routing Lookups in Hardware at Memory Access Speeds\", INFOCOM 1998 (DIR-24-8).
 
-ElementArguments:
+Arguments:
   ADDRESS/MASK [GATEWAY] OUTPUT  a route
   CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
 

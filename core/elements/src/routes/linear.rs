@@ -25,7 +25,7 @@ StaticIPLookup(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])
 
 StaticIPLookup is as LinearIPLookup, but its routes cannot be changed.
 
-ElementArguments:
+Arguments:
   ADDRESS/MASK [GATEWAY] OUTPUT  a route
   CAPACITY                       the most routes, up to 65536. Default 4096.
 
@@ -49,7 +49,7 @@ If the route has a gateway, it becomes the destination annotation. Packets witho
 looks at every route; RadixIPLookup, DirectIPLookup and RangeIPLookup are faster for more than about ten. Masks need not \
 be those of prefixes. Of several routes to the same destinations the first one counts.
 
-ElementArguments:
+Arguments:
   ADDRESS/MASK [GATEWAY] OUTPUT  a route
   CAPACITY                       the most routes, up to 65536. Default 4096. A full table takes no more.
 

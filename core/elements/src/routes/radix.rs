@@ -26,7 +26,7 @@ routes to the same destinations the first one counts.
 The trie has a level for the first 8 bits of an address, and one for each 4 bits after them, so a lookup takes at most \
 seven steps. A change touches the entries of one node. There can be as many next hops as routes.
 
-ElementArguments:
+Arguments:
   ADDRESS/MASK [GATEWAY] OUTPUT  a route
   CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
 

@@ -27,7 +27,7 @@ The routes are turned into a sorted list of address ranges with one next hop eac
 its part of the list, in which at most 16 steps of a binary search find the range. The list takes 8 bytes for each \
 range, and 256 KiB. Each handler that changes routes makes the whole list anew, so changes belong together in `ctrl`.
 
-ElementArguments:
+Arguments:
   ADDRESS/MASK [GATEWAY] OUTPUT  a route
   CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
 

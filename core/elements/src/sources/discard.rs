@@ -22,7 +22,7 @@ Discard([keywords ACTIVE, BURST])
 
 Discard discards every packet that it gets. At a pull connection it pulls whenever there may be packets.
 
-ElementArguments:
+Arguments:
   ACTIVE  false: pulls no packets. Default true.
   BURST   the most packets of one turn of its task. Default 1.
 

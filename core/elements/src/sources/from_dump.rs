@@ -29,7 +29,7 @@ END_CALL])
 FromDump sends the packets of a capture: pcap or pcapng, plain or compressed with gzip or zstd. `-` is standard input. \
 A packet has its time stamp, and in the annotation EXTRA_LENGTH the bytes that were not captured.
 
-ElementArguments:
+Arguments:
   FILENAME     the capture
   STOP         true: stops the driver after the last packet. Default false.
   TIMING       true: sends packets in the rhythm of their time stamps. Default false.
@@ -61,7 +61,7 @@ Handlers:
         let interval: Option<Nanos> = args.keyword("INTERVAL").optional();
         let active = args.keyword("ACTIVE").or(true);
         let call: Option<RawArgument> = args.keyword("END_CALL").optional();
-        // ElementArguments of Click that change nothing here.
+        // Arguments of Click that change nothing here.
         let _: Option<bool> = args.keyword("MMAP").optional();
         if stop && call.is_some() {
             args.error("END_CALL", "not together with STOP");

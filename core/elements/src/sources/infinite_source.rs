@@ -24,7 +24,7 @@ InfiniteSource([DATA, LIMIT, BURST, ACTIVE, keywords TIMESTAMP, LENGTH, STOP, EN
 
 InfiniteSource sends LIMIT packets with the bytes DATA; all packets share them until an element writes.
 
-ElementArguments:
+Arguments:
   DATA       the bytes of a packet. Default: a text of 64 bytes.
   LIMIT      the number of packets; -1 for no limit. Default -1.
   BURST      the packets of one turn. Default 1.

@@ -27,7 +27,7 @@ RatedSource([DATA, RATE, LIMIT, ACTIVE, keywords LENGTH, BANDWIDTH, STOP])
 RatedSource sends LIMIT packets with the bytes DATA, RATE of them each second. Each has the time at which it was sent. \
 A token bucket keeps the rate: it is full at the start, and has room for the packets of 10 ms, at least for two.
 
-ElementArguments:
+Arguments:
   DATA       the bytes of a packet. Default: a text of 64 bytes.
   RATE       packets per second. Default 10.
   LIMIT      the number of packets; negative for no limit. Default -1.

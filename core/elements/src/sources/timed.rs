@@ -25,7 +25,7 @@ TimedSource([INTERVAL, DATA, keywords LIMIT, ACTIVE, STOP, HEADROOM])
 
 TimedSource sends a packet with the bytes DATA after each INTERVAL. Each has the time at which it was sent.
 
-ElementArguments:
+Arguments:
   INTERVAL  the time from packet to packet, and before the first one. Default 500ms.
   DATA      the bytes of a packet. Default: a text of 64 bytes.
   LIMIT     the number of packets; negative for no limit. Default -1.
@@ -71,7 +71,7 @@ TimedSink([INTERVAL])
 
 TimedSink pulls a packet after each INTERVAL, and discards it.
 
-ElementArguments:
+Arguments:
   INTERVAL  the time from packet to packet, and before the first one. Default 500ms.
 
 Handlers:

@@ -25,7 +25,7 @@ ToDump(FILENAME [, keywords SNAPLEN, ENCAP, EXTRA_LENGTH, NANO, UNBUFFERED])
 ToDump writes a pcap file, or a pcapng file if its name ends with `.pcapng`. The file has its name when it is complete; \
 before, the name ends with `.part`. `-` is standard output. Packets go on to an output, if there is one.
 
-ElementArguments:
+Arguments:
   FILENAME      the capture
   SNAPLEN       the most bytes of a packet that are written; 0 for all. Default 0.
   ENCAP         the link type: ETHER, IP, NULL or SLL. Default ETHER.

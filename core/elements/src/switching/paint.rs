@@ -23,7 +23,7 @@ Paint(COLOR [, ANNO])
 
 Paint writes a number into an annotation of each packet, by which later elements recognise it.
 
-ElementArguments:
+Arguments:
   COLOR  the number, from 0 to 255
   ANNO   the annotation of one byte. Default PAINT.
 

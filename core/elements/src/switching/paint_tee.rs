@@ -23,7 +23,7 @@ PaintTee(COLOR [, ANNO])
 
 PaintTee sends each packet to output 0. If its paint is COLOR, a copy goes to output 1 before.
 
-ElementArguments:
+Arguments:
   COLOR  the paint, from 0 to 255
   ANNO   the annotation of one byte. Default PAINT.
 
@@ -53,7 +53,7 @@ PaintSwitch([ANNO])
 PaintSwitch sends a packet of paint K to output K, and discards it if there is none. A packet of paint 255 goes to all \
 outputs.
 
-ElementArguments:
+Arguments:
   ANNO  the annotation of one byte. Default PAINT.",
     build: |cx| {
         let outputs = cx.ports().targets.len();

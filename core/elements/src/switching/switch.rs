@@ -22,7 +22,7 @@ Switch([OUTPUT])
 
 Switch sends each packet to the output OUTPUT, which a handler can change.
 
-ElementArguments:
+Arguments:
   OUTPUT  the number of the output; -1 discards packets. Default 0.
 
 Handlers:

@@ -23,7 +23,7 @@ Tee([N])
 Tee sends a copy of each packet to each of its outputs, output 0 first. The bytes are not copied until an element writes \
 to them.
 
-ElementArguments:
+Arguments:
   N  the number of outputs. Default: those that are connected.",
     build,
 };
@@ -39,7 +39,7 @@ PullTee([N])
 
 When a packet is pulled from output 0, PullTee pushes copies of it to all other outputs.
 
-ElementArguments:
+Arguments:
   N  the number of outputs. Default: those that are connected.",
     ..TEE
 };

@@ -36,7 +36,7 @@ pub(super) fn nonempty_upstream(cx: &mut ElementContext<'_>, input: usize) -> Wa
     }
     signals.sort_unstable();
     signals.dedup();
-    WaitsFor::SignalTable(signals)
+    WaitsFor::Signals(signals)
 }
 
 /// Returns the signals of the elements downstream that store packets. Without one, there is always room.
@@ -47,7 +47,7 @@ pub(super) fn nonfull_downstream(cx: &mut ElementContext<'_>, output: usize) -> 
     }
     signals.sort_unstable();
     signals.dedup();
-    if signals.is_empty() { WaitsFor::Nothing } else { WaitsFor::SignalTable(signals) }
+    if signals.is_empty() { WaitsFor::Nothing } else { WaitsFor::Signals(signals) }
 }
 
 /// Returns the elements that packets of a push output can reach and that push nothing further.

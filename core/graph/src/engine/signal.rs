@@ -1,4 +1,4 @@
-//! SignalTable between elements: a queue that is empty, or full, lets the tasks that wait for it sleep.
+//! Signals between elements: a queue that is empty, or full, lets the tasks that wait for it sleep.
 
 use super::schedule::Schedule;
 
@@ -25,7 +25,7 @@ pub enum WaitsFor {
     /// For none: the elements that it depends on have no signal, so it has to try.
     Nothing,
     /// For one of these.
-    SignalTable(Vec<SignalId>),
+    Signals(Vec<SignalId>),
 }
 
 impl SignalTable {
@@ -47,7 +47,7 @@ impl SignalTable {
 
     /// Has the task of an element scheduled whenever one of the signals becomes active.
     pub fn wait(&mut self, element: usize, waits_for: &WaitsFor) {
-        if let WaitsFor::SignalTable(signals) = waits_for {
+        if let WaitsFor::Signals(signals) = waits_for {
             for signal in signals {
                 let waiting = &mut self.all[signal.0 as usize].waiting;
                 if !waiting.contains(&element) {
@@ -61,9 +61,7 @@ impl SignalTable {
     pub fn is_active(&self, waits_for: &WaitsFor) -> bool {
         match waits_for {
             WaitsFor::Nothing => true,
-            WaitsFor::SignalTable(signals) => {
-                signals.iter().any(|signal| self.all[signal.0 as usize].is_active)
-            }
+            WaitsFor::Signals(signals) => signals.iter().any(|signal| self.all[signal.0 as usize].is_active),
         }
     }
 

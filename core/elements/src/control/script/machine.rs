@@ -295,7 +295,7 @@ impl ScriptMachine {
             ScriptEnd::Error { .. } => return Err(String::new()),
             _ => {}
         }
-        let is_sent = end == ScriptEnd::End && self.kind == ScriptType::GraphPacket;
+        let is_sent = end == ScriptEnd::End && self.kind == ScriptType::Packet;
         Ok(if is_sent { "0" } else { "" }.to_owned())
     }
 

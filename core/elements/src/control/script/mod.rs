@@ -49,7 +49,7 @@ element one of the script itself: `$(add $x 1)`. `$args`, `$1`, `$2`, `$#` are t
 name of the called handler, `$write` is true in a write handler, `$input` is the input of the packet, `$$` is the process.\n\n",
             "A script that executes 100000 instructions or makes 4 MiB of text without a wait is disabled, with an error. A \
 value has at most 64 KiB, a script at most 1024 variables.\n\n",
-            "ElementArguments:\n",
+            "Arguments:\n",
             "  TYPE  ACTIVE: starts with the graph. PASSIVE: is started by the handler run. PACKET: runs for each packet, and \
 returns the output. PROXY: runs for any handler. DRIVER: runs when the driver is to stop. SIGNAL NAME...: \
 runs when the program gets one of these signals of the system, such as HUP; it waits for the next one when it has ended, \
@@ -100,7 +100,7 @@ is at most one in a graph."
 pub enum ScriptType {
     Active,
     Passive,
-    GraphPacket,
+    Packet,
     Proxy,
     Driver,
     Signal,
@@ -119,12 +119,12 @@ fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<Built
         None => (None, ""),
     };
     let mut signals = Vec::new();
-    let by_ports = if inputs + outputs > 0 { ScriptType::GraphPacket } else { ScriptType::Active };
+    let by_ports = if inputs + outputs > 0 { ScriptType::Packet } else { ScriptType::Active };
     let kind = match word {
         None => default.unwrap_or(by_ports),
         Some("ACTIVE") => ScriptType::Active,
         Some("PASSIVE") => ScriptType::Passive,
-        Some("PACKET" | "PUSH") => ScriptType::GraphPacket,
+        Some("PACKET" | "PUSH") => ScriptType::Packet,
         Some("PROXY") => ScriptType::Proxy,
         Some("DRIVER") => ScriptType::Driver,
         Some("SIGNAL") if !numbers.is_empty() => {
@@ -147,9 +147,9 @@ fn build(cx: &mut BuildContext<'_>, default: Option<ScriptType>) -> Result<Built
     if kind != ScriptType::Signal && !numbers.is_empty() {
         args.error("TYPE", "expected one word");
     }
-    if kind == ScriptType::GraphPacket && inputs == 0 {
+    if kind == ScriptType::Packet && inputs == 0 {
         args.error("TYPE", "a script of type PACKET has inputs");
-    } else if kind != ScriptType::GraphPacket && inputs + outputs > 0 {
+    } else if kind != ScriptType::Packet && inputs + outputs > 0 {
         args.error("TYPE", "only a script of type PACKET has ports");
     }
     let program = ScriptProgram::read(&args.rest(), kind == ScriptType::Driver);

@@ -31,7 +31,7 @@ becomes an IPv4 packet. What is not stated is 0, beside a time to live of 100. `
 state values for all lines behind them; other lines that begin with `!` or `#` are comments. A line without a value is \
 skipped, and the first one is reported.
 
-ElementArguments:
+Arguments:
   FILENAME     the file
   STOP         true: stops the driver at the end. Default false.
   TIMING       true: sends packets with the delays that their time stamps have. Default false.

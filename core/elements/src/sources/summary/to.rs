@@ -30,7 +30,7 @@ ToIPSummaryDump(FILENAME [, keywords FIELDS, HEADER, BANNER, MULTIPACKET, BAD_PA
 ToIPSummaryDump writes the fields of each IPv4 packet with a known network header, separated by spaces. A field that a \
 packet does not have is `-`. Packets go on to an output, if there is one. `-` is standard output.
 
-ElementArguments:
+Arguments:
   FIELDS         the names of fields. Default `timestamp ip_src`. Also CONTENTS:
                  timestamp ntimestamp ts_sec ts_usec ts_usec1 first_timestamp ip_src ip_dst ip_hl ip_tos ip_dscp ip_ecn
                  ip_len ip_id ip_frag ip_fragoff ip_ttl ip_proto ip_sum ip_capture_len sport dport tcp_seq tcp_ack
