@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
-    BuiltElement, Destination, EXTRA_LENGTH, Effects, Element, ElementClass, ElementCost, GraphPacket,
-    OrderDependence, RoutingElement, Services, TextOutput,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    RoutingElement, Services, TextOutput,
 };
 use weir_graph::{handlers, reconfigured_fields};
 
@@ -20,16 +20,17 @@ pub static CLASS: ElementClass = ElementClass {
     manual: "\
 prints packets
 
-Print([LABEL, MAXLENGTH, keywords CONTENTS, TIMESTAMP, HEADROOM, ACTIVE])
+Print([LABEL, MAXLENGTH, keywords CONTENTS, TIMESTAMP, HEADROOM, PRINTANNO, ACTIVE])
 
 Print writes a line about each packet to standard error: the label, the length, and bytes.
 
 Arguments:
   LABEL      a text before each line
-  MAXLENGTH  the most bytes that are shown; -1 for all. Default 24.
-  CONTENTS   HEX, ASCII or NONE. Default HEX.
+  MAXLENGTH  the most bytes that are shown; negative for all. Default 24. Older names: LENGTH, NBYTES.
+  CONTENTS   HEX, ASCII or NONE. Default HEX. Also true for HEX, and false for NONE.
   TIMESTAMP  true: shows the time stamp. Default false.
   HEADROOM   true: shows the room before the packet. Default false.
+  PRINTANNO  true: shows the annotations in hexadecimal. Default false.
   ACTIVE     false: prints nothing. Default true.
 
 Handlers:
@@ -37,12 +38,14 @@ Handlers:
     build: |cx| {
         let mut args = cx.arguments();
         let label: String = args.either("LABEL").or(String::new());
-        let most: i32 = args.either("MAXLENGTH").within(-1..).or(24);
+        let most: Option<i32> = args.either("MAXLENGTH").optional();
+        let most = args.keyword("LENGTH").optional().or(most);
+        let most = args.keyword("NBYTES").optional().or(most).unwrap_or(24);
         let contents: WordArgument = args.keyword("CONTENTS").or(WordArgument("HEX".to_owned()));
-        let contents = match contents.0.to_ascii_uppercase().as_str() {
-            "HEX" | "TRUE" => Contents::Hex,
-            "ASCII" => Contents::Ascii,
-            "NONE" | "FALSE" => Contents::None,
+        let contents = match (crate::values::read(&contents.0), contents.0.to_ascii_uppercase().as_str()) {
+            (Ok(true), _) | (_, "HEX") => Contents::Hex,
+            (_, "ASCII") => Contents::Ascii,
+            (Ok(false), _) | (_, "NONE") => Contents::None,
             _ => {
                 args.error("CONTENTS", "expected HEX, ASCII or NONE");
                 Contents::None
@@ -50,10 +53,19 @@ Handlers:
         };
         let has_time = args.keyword("TIMESTAMP").or(false);
         let has_headroom = args.keyword("HEADROOM").or(false);
+        let has_annotations = args.keyword("PRINTANNO").or(false);
         let active = args.keyword("ACTIVE").or(true);
         args.end()?;
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Ok(BuiltElement::routing(Print { label, most, contents, has_time, has_headroom, active }))
+        Ok(BuiltElement::routing(Print {
+            label,
+            most,
+            contents,
+            has_time,
+            has_headroom,
+            has_annotations,
+            active,
+        }))
     },
 };
 
@@ -70,6 +82,7 @@ struct Print {
     contents: Contents,
     has_time: bool,
     has_headroom: bool,
+    has_annotations: bool,
     active: bool,
 }
 
@@ -83,20 +96,20 @@ impl Print {
             _ = write!(line, "{}: ", crate::values::seconds(packet.time()));
         }
         _ = write!(line, "{:4}", packet.len());
-        let extra = packet.annotation(EXTRA_LENGTH).try_into().map_or(0, u32::from_ne_bytes);
-        if extra > 0 {
-            _ = write!(line, " (+{extra})");
-        }
         if self.has_headroom {
             _ = write!(line, " (h{} t{})", packet.headroom(), packet.tailroom());
         }
+        if self.has_annotations {
+            line.push_str(" | ");
+            packet.annotations().iter().for_each(|byte| _ = write!(line, "{byte:02x}"));
+        }
         let shown = &packet.bytes()[..packet.len().min(self.most)];
-        if self.contents != Contents::None {
-            line.push_str(" |");
+        if self.contents != Contents::None && !shown.is_empty() {
+            line.push_str(" | ");
         }
         for (index, byte) in shown.iter().enumerate() {
             let gap = match self.contents {
-                Contents::Hex if index % 4 == 0 => " ",
+                Contents::Hex if index > 0 && index % 4 == 0 => " ",
                 Contents::Ascii if index % 8 == 0 => " ",
                 _ => "",
             };
