@@ -32,7 +32,7 @@ Handlers:
   active  rw  the argument
   burst   rw  the argument
   limit   rw  the argument
-  reset   w   sets the count to 0",
+  reset   w   sets the count to 0; also reset_counts",
     build: |cx| {
         let mut args = cx.arguments();
         let burst: i32 = args.either("BURST").within(-1..).or(1);
@@ -54,6 +54,12 @@ struct Unqueue {
 }
 
 impl Unqueue {
+    fn reset(&mut self, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
+        self.count = 0;
+        cx.schedule();
+        Ok(String::new())
+    }
+
     fn most(&self, most: usize) -> usize {
         let burst = usize::try_from(self.burst).unwrap_or(usize::MAX);
         let left = u64::try_from(self.limit).map_or(u64::MAX, |limit| limit.saturating_sub(self.count));
@@ -103,12 +109,8 @@ impl Element for Unqueue {
                 cx.schedule();
                 Ok(String::new())
             };
-        "reset": "sets the count to 0",
-            write |this, _, cx| {
-                this.count = 0;
-                cx.schedule();
-                Ok(String::new())
-            };
+        "reset": "sets the count to 0", write |this, _, cx| this.reset(cx);
+        "reset_counts": "sets the count to 0", write |this, _, cx| this.reset(cx);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The bytes of packets that a source makes.
 
 use std::rc::Rc;
-use weir_graph::engine::{GraphPacket, PacketPool, SourceBlock};
+use weir_graph::arguments::ElementArguments;
+use weir_graph::engine::{GraphPacket, PacketPool, Reason, SourceBlock};
 
 /// The bytes of a packet without DATA.
 pub const DATA_DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
 
 /// The most bytes of a packet.
-pub const LENGTH_MAX: u32 = 65_535;
+const LENGTH_MAX: u32 = 65_535;
 
 /// The bytes that all packets of a source share.
 pub struct PacketContent {
@@ -22,6 +23,12 @@ impl PacketContent {
         let mut content = Self { data, length, bytes: Rc::new(Vec::new().into()) };
         content.make();
         content
+    }
+
+    /// Reads the argument LENGTH, also by its older name.
+    pub fn read_length(args: &mut ElementArguments<'_, '_>) -> Option<u32> {
+        let length = args.keyword("LENGTH").within(0..=LENGTH_MAX).optional();
+        args.keyword("DATASIZE").within(0..=LENGTH_MAX).optional().or(length)
     }
 
     fn make(&mut self) {
@@ -49,10 +56,11 @@ impl PacketContent {
         self.bytes.bytes().len()
     }
 
-    /// Sets the length of a packet, at most [`LENGTH_MAX`].
-    pub fn set_length(&mut self, length: u32) {
-        self.length = Some(length.min(LENGTH_MAX));
+    /// Sets the length of a packet, at most [`LENGTH_MAX`], by the value of a handler.
+    pub fn write_length(&mut self, value: &str) -> Result<String, Reason> {
+        self.length = Some(crate::values::read::<u32>(value)?.min(LENGTH_MAX));
         self.make();
+        Ok(String::new())
     }
 
     /// Returns a packet.

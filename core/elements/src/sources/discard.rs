@@ -24,7 +24,7 @@ Discard discards every packet that it gets. At a pull connection it pulls whenev
 
 Arguments:
   ACTIVE  false: pulls no packets. Default true.
-  BURST   the most packets of one turn of its task. Default 1.
+  BURST   the most packets of one turn of its task; 0 for no limit. Default 1.
 
 Handlers:
   count         r   the number of discarded packets
@@ -34,7 +34,7 @@ Handlers:
     build: |cx| {
         let mut args = cx.arguments();
         let active = args.keyword("ACTIVE").or(true);
-        let burst = args.keyword("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
+        let burst: u32 = args.keyword("BURST").or(1);
         args.end()?;
         let waits_for = WaitsFor::Nothing;
         Ok(BuiltElement::emitting(Discard { active, burst, count: 0, waits_for }))
@@ -43,6 +43,7 @@ Handlers:
 
 struct Discard {
     active: bool,
+    /// 0 for no limit.
     burst: u32,
     count: u64,
     waits_for: WaitsFor,
@@ -58,8 +59,8 @@ impl Element for Discard {
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
-        let most = most_packets(most, self.burst as usize);
-        let most = if self.active { most } else { 0 };
+        let burst = if self.burst == 0 { usize::MAX } else { self.burst as usize };
+        let most = if self.active { most_packets(most, burst) } else { 0 };
         let work = cx.pull_each(0, most, |cx, packet| cx.services.pool.discard(packet));
         self.count += work as u64;
         TaskRun { work, again: self.active && (work > 0 || cx.is_active(&self.waits_for)) }
@@ -79,7 +80,7 @@ impl Element for Discard {
         "burst": "the most packets of one turn",
             read |this, _, _| Ok(this.burst.to_string()),
             write |this, value, _| {
-                this.burst = crate::values::read::<u32>(value)?.max(1);
+                this.burst = crate::values::read(value)?;
                 Ok(String::new())
             };
         "reset_counts": "sets the count to 0",

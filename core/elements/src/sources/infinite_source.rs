@@ -1,6 +1,6 @@
 //! `InfiniteSource`: sends copies of a packet as fast as it can.
 
-use super::content::{DATA_DEFAULT, LENGTH_MAX, PacketContent};
+use super::content::{DATA_DEFAULT, PacketContent};
 use weir_graph::arguments::{ByteString, RawArgument};
 use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
@@ -30,7 +30,7 @@ Arguments:
   BURST      the packets of one turn. Default 1.
   ACTIVE     false: sends no packets. Default true.
   TIMESTAMP  true: each packet gets the present time. Default true.
-  LENGTH     the length of a packet: DATA is cut, or repeated. Default: the length of DATA.
+  LENGTH     the length of a packet: DATA is cut, or repeated. Default: the length of DATA. Older name: DATASIZE.
   STOP       true: stops the driver after the last packet. Default false.
   END_CALL   a write handler that is called after the last packet. Not with STOP.
 
@@ -41,7 +41,8 @@ Handlers:
   limit   rw  the argument
   burst   rw  the argument
   data    rw  the argument
-  length  rw  the argument",
+  length  rw  the argument
+  burstsize, datasize  rw  older names of burst and length",
     build: |cx| {
         let mut args = cx.arguments();
         let data = args.either("DATA").or(ByteString(DATA_DEFAULT.to_vec())).0;
@@ -49,7 +50,7 @@ Handlers:
         let burst = args.either("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
         let active = args.either("ACTIVE").or(true);
         let has_time = args.keyword("TIMESTAMP").or(true);
-        let length: Option<u32> = args.keyword("LENGTH").within(0..=LENGTH_MAX).optional();
+        let length = PacketContent::read_length(&mut args);
         let stop = args.keyword("STOP").or(false);
         let call: Option<RawArgument> = args.keyword("END_CALL").optional();
         if stop && call.is_some() {
@@ -108,6 +109,11 @@ impl InfiniteSource {
         if let Some(call) = &self.end_call {
             cx.services.call_later(cx.element(), call);
         }
+    }
+
+    fn set_burst(&mut self, value: &str) -> Result<String, Reason> {
+        self.burst = crate::values::read::<u32>(value)?.max(1);
+        Ok(String::new())
     }
 
     fn wake(&self, cx: &mut ElementContext<'_>) {
@@ -176,10 +182,10 @@ impl Element for InfiniteSource {
             };
         "burst": "the packets of one turn",
             read |this, _, _| Ok(this.burst.to_string()),
-            write |this, value, _| {
-                this.burst = crate::values::read::<u32>(value)?.max(1);
-                Ok(String::new())
-            };
+            write |this, value, _| this.set_burst(value);
+        "burstsize": "the older name of burst",
+            read |this, _, _| Ok(this.burst.to_string()),
+            write |this, value, _| this.set_burst(value);
         "data": "the bytes of a packet",
             read |this, _, _| Ok(String::from_utf8_lossy(this.content.data()).into_owned()),
             write |this, value, _| {
@@ -188,10 +194,10 @@ impl Element for InfiniteSource {
             };
         "length": "the length of a packet",
             read |this, _, _| Ok(this.content.length().to_string()),
-            write |this, value, _| {
-                this.content.set_length(crate::values::read(value)?);
-                Ok(String::new())
-            };
+            write |this, value, _| this.content.write_length(value);
+        "datasize": "the older name of length",
+            read |this, _, _| Ok(this.content.length().to_string()),
+            write |this, value, _| this.content.write_length(value);
     }
 }
 

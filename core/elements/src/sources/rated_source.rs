@@ -1,6 +1,6 @@
 //! `RatedSource`: sends copies of a packet at a rate.
 
-use super::content::{DATA_DEFAULT, LENGTH_MAX, PacketContent};
+use super::content::{DATA_DEFAULT, PacketContent};
 use crate::queues::TokenBucket;
 use weir_graph::arguments::ByteString;
 use weir_graph::engine::{
@@ -32,7 +32,7 @@ Arguments:
   RATE       packets per second. Default 10.
   LIMIT      the number of packets; negative for no limit. Default -1.
   ACTIVE     false: sends no packets. Default true.
-  LENGTH     the length of a packet: DATA is cut, or repeated. Default: the length of DATA.
+  LENGTH     the length of a packet: DATA is cut, or repeated. Default: the length of DATA. Older name: DATASIZE.
   BANDWIDTH  instead of RATE: as many packets as this bandwidth has room for
   STOP       true: stops the driver after the last packet. Default false.
 
@@ -43,14 +43,14 @@ Handlers:
   rate    rw  the argument
   limit   rw  the argument
   data    rw  the argument
-  length  rw  the length of a packet",
+  length  rw  the length of a packet; older name: datasize",
     build: |cx| {
         let mut args = cx.arguments();
         let data = args.either("DATA").or(ByteString(DATA_DEFAULT.to_vec())).0;
         let rate: u32 = args.either("RATE").or(10);
         let limit: i64 = args.either("LIMIT").or(-1);
         let active = args.either("ACTIVE").or(true);
-        let length: Option<u32> = args.keyword("LENGTH").within(0..=LENGTH_MAX).optional();
+        let length = PacketContent::read_length(&mut args);
         let bandwidth: Option<BitsPerSecond> = args.keyword("BANDWIDTH").optional();
         let stop = args.keyword("STOP").or(false);
         args.end()?;
@@ -59,6 +59,7 @@ Handlers:
             Some(BitsPerSecond(bits)) if bits > 0 => bits / 8 / content.length().max(1) as u64,
             _ => u64::from(rate),
         };
+        // Click sets one token, but counts the time since its start as well, so its bucket is full, too.
         let bucket = TokenBucket::new(rate, burst(rate));
         Ok(BuiltElement::emitting(RatedSource { content, bucket, limit, active, stop, count: 0 }))
     },
@@ -178,10 +179,10 @@ impl Element for RatedSource {
             };
         "length": "the length of a packet",
             read |this, _, _| Ok(this.content.length().to_string()),
-            write |this, value, _| {
-                this.content.set_length(crate::values::read(value)?);
-                Ok(String::new())
-            };
+            write |this, value, _| this.content.write_length(value);
+        "datasize": "the older name of length",
+            read |this, _, _| Ok(this.content.length().to_string()),
+            write |this, value, _| this.content.write_length(value);
     }
 }
 
