@@ -2,8 +2,9 @@
 
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
-    RoutingElement, Services,
+    PACKET_BYTES_MAX, RoutingElement, Services,
 };
+use weir_graph::handlers;
 
 /// The class that removes bytes.
 pub static STRIP: ElementClass = ElementClass {
@@ -42,12 +43,15 @@ Unstrip(LENGTH)
 Unstrip adds LENGTH bytes before each packet. Bytes that a Strip removed have their values; others have any.
 
 Arguments:
-  LENGTH  the number of bytes, at most 65535",
+  LENGTH  the number of bytes, at most 65535
+
+Handlers:
+  drops  r  the number of packets that would have got too long: more than 1 MiB",
     build: |cx| {
         let mut args = cx.arguments();
         let length: u32 = args.either("LENGTH").within(0..=65_535).required();
         args.end()?;
-        Ok(BuiltElement::routing(Unstrip { length: length as usize }))
+        Ok(BuiltElement::routing(Unstrip { length: length as usize, drops: 0 }))
     },
     ..STRIP
 };
@@ -67,12 +71,21 @@ impl RoutingElement for Strip {
 
 struct Unstrip {
     length: usize,
+    drops: u64,
 }
 
-impl Element for Unstrip {}
+impl Element for Unstrip {
+    handlers! {
+        "drops": "the number of packets that would have got too long", read |this, _, _| Ok(this.drops.to_string());
+    }
+}
 
 impl RoutingElement for Unstrip {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
+        if packet.len() + self.length > PACKET_BYTES_MAX {
+            self.drops += 1;
+            return Destination::DISCARD;
+        }
         packet.unstrip(self.length);
         Destination::FIRST
     }
