@@ -5,7 +5,7 @@ use super::ipv4::{
 };
 use weir_graph::engine::{
     Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
-    GraphPacket, OrderDependence, TextOutput,
+    GraphPacket, OrderDependence, Reason, Services, TextOutput,
 };
 use weir_graph::handlers;
 
@@ -31,7 +31,8 @@ first fragment. Packets need a network header; a packet whose header does not fi
 Arguments:
   MTU       the most bytes of a packet, from the IP header on; at least 8
   HONOR_DF  false: fragments packets that must not be fragmented, too, with a random identification. Default true.
-  VERBOSE   true: writes a line to standard error for each packet that goes to output 1. Default false.
+  VERBOSE   true: writes a line to standard error for each packet that goes to output 1. Default false: for the first \
+five of them, at the end of the run.
   HEADROOM  the room before each fragment but the first. Default 66.
 
 Handlers:
@@ -51,6 +52,7 @@ Handlers:
             headroom: headroom as usize,
             drops: 0,
             fragments: 0,
+            first_drops: String::new(),
         }))
     },
 };
@@ -63,6 +65,8 @@ struct IpFragmenter {
     headroom: usize,
     drops: u64,
     fragments: u64,
+    /// The lines about the first packets for output 1, which the end of the run writes.
+    first_drops: String,
 }
 
 /// The way in which a packet is divided.
@@ -109,14 +113,18 @@ impl IpFragmenter {
     }
 
     fn refuse(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) {
-        self.drops += 1;
-        if self.is_verbose {
+        if self.is_verbose || self.drops < REPORTED_DROPS {
             let header = packet.network_bytes().and_then(Ipv4Header::read);
             let addresses = header
                 .map_or_else(String::new, |header| format!(" {} {}", header.source(), header.destination()));
             let text = format!("IPFragmenter({}) DF{addresses} len={}\n", self.mtu, packet.len());
-            cx.services.system.write_text(TextOutput::Error, &text);
+            // Click writes each line at once. That is an effect, so packets could not go through in batches.
+            match self.is_verbose {
+                true => cx.services.system.write_text(TextOutput::Error, &text),
+                false => self.first_drops.push_str(&text),
+            }
         }
+        self.drops += 1;
         cx.emit_or_discard(1, packet);
     }
 
@@ -166,6 +174,9 @@ impl IpFragmenter {
     }
 }
 
+/// The packets for output 1 that are reported without VERBOSE.
+const REPORTED_DROPS: u64 = 5;
+
 /// The room before a fragment without an argument.
 const HEADROOM_DEFAULT: u32 = 66;
 
@@ -202,6 +213,13 @@ impl Element for IpFragmenter {
         let random = if self.honors { Effects::NONE } else { Effects::RANDOM };
         let text = if self.is_verbose { Effects::TERMINAL } else { Effects::NONE };
         Some(random.and(text))
+    }
+
+    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
+        if !self.first_drops.is_empty() {
+            services.system.write_text(TextOutput::Error, &std::mem::take(&mut self.first_drops));
+        }
+        Ok(())
     }
 
     handlers! {
