@@ -3,7 +3,7 @@
 use weir_graph::Landmark;
 use weir_graph::arguments::{ArgumentContext, ArgumentValue, NoNames};
 use weir_graph::engine::Reason;
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// Reads the value of a write handler.
 ///
@@ -23,4 +23,14 @@ pub fn seconds(time: Timestamp) -> String {
         return format!("{seconds}.{:06}", fraction / 1000);
     }
     format!("{seconds}.{fraction:09}")
+}
+
+/// Returns an interval with its unit, as Click writes it.
+pub fn interval(Nanos(nanos): Nanos) -> String {
+    match nanos {
+        _ if nanos >= Nanos::SECOND.0 => format!("{}s", seconds(Timestamp(nanos))),
+        _ if nanos.is_multiple_of(1_000_000) => format!("{}ms", nanos / 1_000_000),
+        _ if nanos.is_multiple_of(1000) => format!("{}us", nanos / 1000),
+        _ => format!("{nanos}ns"),
+    }
 }

@@ -71,8 +71,7 @@ impl ArpPrint {
             _ = write!(line, "{}: ", self.label);
         }
         if self.has_time {
-            let at = packet.time().0;
-            _ = write!(line, "{}.{:09}: ", at / 1_000_000_000, at % 1_000_000_000);
+            _ = write!(line, "{}: ", crate::values::seconds(packet.time()));
         }
         if self.has_ethernet
             && let Some(header) = ethernet_header(packet, arp.len())

@@ -280,9 +280,9 @@ impl ArpState {
         let rows = self.by_age.iter().filter_map(|(.., ip)| Some((ip, self.entries.get(ip)?)));
         rows.map(|(ip, entry)| {
             let is_known = entry.is_known && !entry.is_expired(now, self.limits.timeout);
-            let age = now.0.saturating_sub(entry.live_at.0) / 1000;
-            let (seconds, microseconds) = (age / 1_000_000, age % 1_000_000);
-            format!("{ip} {} {} {seconds}.{microseconds:06}\n", u8::from(is_known), entry.ethernet)
+            let age = now.0.saturating_sub(entry.live_at.0);
+            let age = crate::values::seconds(Timestamp(age - age % 1000));
+            format!("{ip} {} {} {age}\n", u8::from(is_known), entry.ethernet)
         })
         .collect()
     }

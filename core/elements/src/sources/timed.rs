@@ -134,17 +134,6 @@ impl Pace {
     }
 }
 
-/// Returns a time in seconds, as arguments have it.
-fn seconds(Nanos(nanos): Nanos) -> String {
-    let (whole, part) = (nanos / Nanos::SECOND.0, nanos % Nanos::SECOND.0);
-    match part {
-        0 => format!("{whole}s"),
-        _ if whole == 0 && nanos % 1_000_000 == 0 => format!("{}ms", nanos / 1_000_000),
-        _ if whole == 0 && nanos % 1000 == 0 => format!("{}us", nanos / 1000),
-        _ => format!("{}s", format!("{whole}.{part:09}").trim_end_matches('0')),
-    }
-}
-
 struct TimedSource {
     content: PacketContent,
     pace: Pace,
@@ -187,7 +176,7 @@ impl Element for TimedSource {
 
     handlers! {
         "interval": "the time from packet to packet",
-            read |this, _, _| Ok(seconds(this.pace.interval)),
+            read |this, _, _| Ok(crate::values::interval(this.pace.interval)),
             write |this, value, _| this.pace.set_interval(value);
         "data": "the bytes of a packet",
             read |this, _, _| Ok(String::from_utf8_lossy(this.content.data()).into_owned()),
@@ -249,7 +238,7 @@ impl Element for TimedSink {
 
     handlers! {
         "interval": "the time from packet to packet",
-            read |this, _, _| Ok(seconds(this.pace.interval)),
+            read |this, _, _| Ok(crate::values::interval(this.pace.interval)),
             write |this, value, _| this.pace.set_interval(value);
         "count": "the number of discarded packets", read |this, _, _| Ok(this.count.to_string());
     }

@@ -2,11 +2,13 @@
 
 use super::headers::{ICMP, SummaryHeaders, TCP, UDP, long, number};
 use super::options::{TcpOptions, write as write_options};
+use crate::values::seconds;
 use core::net::Ipv4Addr;
 use std::fmt::Write as _;
 use weir_graph::arguments::EthernetAddress;
 use weir_graph::arguments::text::quote;
 use weir_graph::engine::{AGGREGATE, Annotation, EXTRA_PACKETS, FIRST_TIMESTAMP, PAINT};
+use weir_units::Timestamp;
 
 /// A field of a summary.
 pub struct SummaryField {
@@ -40,15 +42,6 @@ fn annotation(it: &SummaryHeaders<'_>, annotation: Annotation) -> u32 {
     it.packet.annotation(annotation).try_into().map_or(0, u32::from_ne_bytes)
 }
 
-/// Writes a time in seconds, with nanoseconds only if there are some.
-fn time(nanos: u64, out: &mut String) {
-    let (seconds, part) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    _ = match part % 1000 {
-        0 => write!(out, "{seconds}.{:06}", part / 1000),
-        _ => write!(out, "{seconds}.{part:09}"),
-    };
-}
-
 fn ethernet(it: &SummaryHeaders<'_>, at: usize) -> Option<EthernetAddress> {
     Some(EthernetAddress(it.packet.link_bytes()?.get(at..at + 6)?.try_into().ok()?))
 }
@@ -66,7 +59,7 @@ fn flags(bits: u16, out: &mut String) {
 }
 
 fields! {
-    "timestamp": |it, out| time(it.packet.time().0, out);
+    "timestamp": |it, out| out.push_str(&seconds(it.packet.time()));
     "ntimestamp": |it, out| {
         let nanos = it.packet.time().0;
         put(out, format_args!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000))
@@ -136,7 +129,8 @@ fields! {
     };
     "aggregate": |it, out| put(out, annotation(it, AGGREGATE));
     "first_timestamp": |it, out| {
-        time(u64::from_ne_bytes(it.packet.annotation(FIRST_TIMESTAMP).try_into().ok()?), out)
+        let time = u64::from_ne_bytes(it.packet.annotation(FIRST_TIMESTAMP).try_into().ok()?);
+        out.push_str(&seconds(Timestamp(time)))
     };
     "eth_src": |it, out| put(out, ethernet(it, 6)?);
     "eth_dst": |it, out| put(out, ethernet(it, 0)?);
