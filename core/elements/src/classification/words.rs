@@ -2,6 +2,7 @@
 
 use super::primitive::{Data, Field, Kind};
 use core::net::Ipv4Addr;
+use weir_graph::arguments::protocols::icmp_type_number;
 use weir_graph::arguments::{
     ArgumentContext, ArgumentValue, IpProtocol, Ipv4Prefix, TcpPort, UdpPort, parse_unsigned,
 };
@@ -70,24 +71,6 @@ const PROTOCOLS: &[(&str, u16)] = &[("tcpudp", TCP_OR_UDP), ("transp", TRANSPORT
 
 const TCP_FLAGS: &[(&str, u32)] = &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
 
-const ICMP_TYPES: &[(&str, u32)] = &[
-    ("echo-reply", 0),
-    ("unreachable", 3),
-    ("sourcequench", 4),
-    ("redirect", 5),
-    ("echo", 8),
-    ("routeradvert", 9),
-    ("routersolicit", 10),
-    ("timeexceeded", 11),
-    ("parameterproblem", 12),
-    ("timestamp", 13),
-    ("timestamp-reply", 14),
-    ("inforeq", 15),
-    ("inforeq-reply", 16),
-    ("maskreq", 17),
-    ("maskreq-reply", 18),
-];
-
 fn in_table<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
     table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
@@ -127,7 +110,7 @@ pub fn named(
         (tcp, Kind::Port, "port", of_protocol(&[TCP, TCP_OR_UDP])),
         (udp, Kind::Port, "port", of_protocol(&[UDP, TCP_OR_UDP])),
         (in_table(TCP_FLAGS, word), Kind::TcpOption, "tcp opt", of_protocol(&[TCP, TCP_OR_UDP])),
-        (in_table(ICMP_TYPES, word), ICMP_TYPE, "icmp type", of_protocol(&[ICMP])),
+        (icmp_type_number(word).map(u32::from), ICMP_TYPE, "icmp type", of_protocol(&[ICMP])),
     ];
     let found =
         candidates.iter().filter_map(|(value, of, text, fits)| Some((((*value)?), *of, *text, *fits)));

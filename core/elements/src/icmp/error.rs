@@ -1,11 +1,12 @@
 //! `ICMPError`: answers packets with ICMP errors.
 
 use super::names::{
-    ERROR_AT_POINTER, ErrorType, NEEDS_FRAGMENTS, PARAMETER_PROBLEM, REDIRECT, UNREACHABLE, code, is_error,
+    ERROR_AT_POINTER, ErrorType, NEEDS_FRAGMENTS, PARAMETER_PROBLEM, REDIRECT, UNREACHABLE, is_error,
 };
 use crate::fragments::{Ipv4Header, header_words};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
+use weir_graph::arguments::protocols::icmp_code_number;
 use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
     ICMP_PARAMPROB, OrderDependence, PacketPool, PacketType, RoutingElement, Services,
@@ -61,7 +62,7 @@ Handlers:
         let code = match given {
             None => 0,
             Some(WordArgument(text)) => {
-                let number = code(icmp_type, &text).or_else(|| crate::values::read(&text).ok());
+                let number = icmp_code_number(icmp_type, &text).or_else(|| crate::values::read(&text).ok());
                 number.unwrap_or_else(|| {
                     args.error("CODE", format!("'{text}' is no code of ICMP type {icmp_type}"));
                     0

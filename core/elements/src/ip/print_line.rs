@@ -3,6 +3,7 @@
 use super::header::{HEADER_BYTES, ICMP, TCP, UDP, half, header_length, word};
 use super::ip_print::addresses;
 use std::fmt::Write;
+use weir_graph::arguments::protocols::{icmp_code_name, icmp_type_name, protocol_name};
 use weir_graph::engine::GraphPacket;
 
 /// Prints addresses, ports and the transport header of a packet. Its IP header has at least 20 bytes. `swaps` is the
@@ -95,7 +96,7 @@ fn print_icmp(text: &mut String, message: &[u8], swaps: bool) {
     };
     match kind {
         ECHO | ECHO_REPLY => {
-            _ = write!(text, "icmp {} ", icmp_type(kind).unwrap_or_default());
+            _ = write!(text, "icmp {} ", icmp_type_name(kind).unwrap_or_default());
             if message.len() < 8 {
                 text.push_str("truncated-icmp");
                 return;
@@ -105,11 +106,11 @@ fn print_icmp(text: &mut String, message: &[u8], swaps: bool) {
         }
         UNREACHABLE => print_unreachable(text, message, code),
         _ => {
-            _ = match icmp_type(kind) {
+            _ = match icmp_type_name(kind) {
                 Some(name) => write!(text, "icmp {name}"),
                 None => write!(text, "icmp type {kind}"),
             };
-            _ = match icmp_code(kind, code) {
+            _ = match icmp_code_name(kind, code) {
                 Some(name) => write!(text, " {name}"),
                 None if code != 0 => write!(text, " code {code}"),
                 None => Ok(()),
@@ -122,7 +123,7 @@ fn print_unreachable(text: &mut String, message: &[u8], code: u8) {
     const PROTOCOL: u8 = 2;
     const PORT: u8 = 3;
     const FRAGMENT_NEEDED: u8 = 4;
-    let reason = icmp_code(UNREACHABLE, code).map_or_else(|| format!("code {code}"), str::to_owned);
+    let reason = icmp_code_name(UNREACHABLE, code).map_or_else(|| format!("code {code}"), str::to_owned);
     let original = message.get(8..).unwrap_or_default();
     if original.len() < HEADER_BYTES {
         _ = write!(text, "icmp unreachable {reason} truncated-icmp");
@@ -148,70 +149,4 @@ fn print_unreachable(text: &mut String, message: &[u8], code: u8) {
         FRAGMENT_NEEDED if half(message, 6) != 0 => _ = write!(text, " (mtu {})", half(message, 6)),
         _ => {}
     }
-}
-
-/// The name of an IP protocol in configurations.
-fn protocol_name(protocol: u8) -> Option<&'static str> {
-    Some(match protocol {
-        1 => "icmp",
-        2 => "igmp",
-        4 => "ipip",
-        6 => "tcp",
-        17 => "udp",
-        33 => "dccp",
-        47 => "gre",
-        132 => "sctp",
-        _ => return None,
-    })
-}
-
-/// The name of an ICMP type in configurations.
-fn icmp_type(kind: u8) -> Option<&'static str> {
-    Some(match kind {
-        0 => "echo-reply",
-        3 => "unreachable",
-        4 => "sourcequench",
-        5 => "redirect",
-        8 => "echo",
-        9 => "routeradvert",
-        10 => "routersolicit",
-        11 => "timeexceeded",
-        12 => "parameterproblem",
-        13 => "timestamp",
-        14 => "timestamp-reply",
-        15 => "inforeq",
-        16 => "inforeq-reply",
-        17 => "maskreq",
-        18 => "maskreq-reply",
-        _ => return None,
-    })
-}
-
-/// The name of a code of an ICMP type in configurations.
-fn icmp_code(kind: u8, code: u8) -> Option<&'static str> {
-    let names: &[&str] = match kind {
-        3 => &[
-            "net",
-            "host",
-            "protocol",
-            "port",
-            "needfrag",
-            "srcroutefail",
-            "netunknown",
-            "hostunknown",
-            "isolated",
-            "netprohibited",
-            "hostprohibited",
-            "tosnet",
-            "toshost",
-            "filterprohibited",
-            "hostprecedence",
-            "precedencecutoff",
-        ],
-        5 => &["net", "host", "tosnet", "toshost"],
-        11 => &["transit", "reassembly"],
-        12 => &["erroratptr", "missingopt", "length"],
-        _ => &[],
-    };
-    names.get(usize::from(code)).copied()
 }

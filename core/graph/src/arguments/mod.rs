@@ -37,6 +37,7 @@ mod error;
 mod integers;
 mod names;
 mod number;
+pub mod protocols;
 mod reading;
 mod strings;
 pub mod text;

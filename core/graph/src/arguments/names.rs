@@ -1,6 +1,7 @@
 //! Arguments that are names: of elements, ports and protocols. Names of hosts are in [`super::addresses`].
 
 use super::number::parse_unsigned;
+use super::protocols::protocol_number;
 use super::{ArgumentContext, ArgumentFault, ArgumentValue, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -82,21 +83,6 @@ impl ArgumentValue for ElementReference {
     }
 }
 
-/// Numbers of IP protocols by name, those of Click.
-const PROTOCOLS: &[(&str, u8)] = &[
-    ("icmp", 1),
-    ("igmp", 2),
-    ("ipip", 4),
-    ("tcp", TCP),
-    ("udp", UDP),
-    ("dccp", 33),
-    ("gre", 47),
-    ("esp", 50),
-    ("ah", 51),
-    ("icmp6", 58),
-    ("sctp", 132),
-];
-
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -156,8 +142,7 @@ impl ArgumentValue for IpProtocol {
         if parse_unsigned(text).is_some() {
             return u8::parse_argument(text, context).map(Self);
         }
-        let known = PROTOCOLS.iter().find(|(name, _)| *name == text);
-        known.map(|(_, number)| Self(*number)).ok_or(ArgumentFault::Type("IP protocol"))
+        protocol_number(text).map(Self).ok_or(ArgumentFault::Type("IP protocol"))
     }
 
     fn placeholder() -> Self {
