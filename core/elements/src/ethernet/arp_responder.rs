@@ -3,6 +3,8 @@
 use super::arp::{ArpMessage, REPLY, REQUEST};
 use crate::values;
 use core::net::Ipv4Addr;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, EthernetAddress, Ipv4Prefix};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
@@ -33,14 +35,14 @@ Arguments:
   CAPACITY                   the most prefixes, up to 65536. Default 1024. `add` fails if they are exceeded.
 
 Handlers:
-  table   r  the prefixes with their Ethernet addresses; a prefix comes before those that contain it
+  table   r  the prefixes with their Ethernet addresses, the longest prefixes first
   lookup  r  the Ethernet address for the IP address that follows; empty if there is none
   add     w  IP/MASK [IP/MASK ...] ETH: adds prefixes, or changes their Ethernet address
   remove  w  IP/MASK: removes a prefix",
     build: |cx| {
         let mut args = cx.arguments();
         let capacity: u32 = args.keyword("CAPACITY").within(0..=65_536).or(1024);
-        let mut it = ArpResponder { entries: Vec::new(), capacity: capacity as usize };
+        let mut it = ArpResponder { entries: BTreeMap::new(), capacity: capacity as usize };
         while args.unread() > 0 {
             let before = args.unread();
             let ResponderArgument(group) = args.positional("IP/MASK ETH").required();
@@ -98,35 +100,40 @@ impl ArgumentValue for ResponderArgument {
     }
 }
 
+/// The place of a prefix in the table. A prefix comes before all shorter ones, so before those that contain it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PrefixOrder {
+    bits: Reverse<u32>,
+    mask: Reverse<u32>,
+    address: u32,
+}
+
+impl From<Ipv4Prefix> for PrefixOrder {
+    fn from(Ipv4Prefix { address, mask }: Ipv4Prefix) -> Self {
+        let mask = mask.to_bits();
+        Self { bits: Reverse(mask.count_ones()), mask: Reverse(mask), address: address.to_bits() & mask }
+    }
+}
+
 struct ArpResponder {
-    /// A prefix comes before those that contain it.
-    entries: Vec<ResponderEntry>,
+    entries: BTreeMap<PrefixOrder, ResponderEntry>,
     capacity: usize,
 }
 
 impl ArpResponder {
     fn add(&mut self, group: Vec<ResponderEntry>) -> Result<(), Reason> {
-        let mut entries = self.entries.clone();
-        for entry in group {
-            if let Some(same) = entries.iter_mut().find(|it| it.prefix == entry.prefix) {
-                same.ethernet = entry.ethernet;
-                continue;
-            }
-            let contains = |outer: &Ipv4Prefix| {
-                outer.contains(entry.prefix.address) && outer.mask & entry.prefix.mask == outer.mask
-            };
-            let place = entries.iter().position(|it| contains(&it.prefix)).unwrap_or(entries.len());
-            entries.insert(place, entry);
-        }
-        if entries.len() > self.capacity {
+        let is_new = |entry: &ResponderEntry| !self.entries.contains_key(&entry.prefix.into());
+        let added: BTreeSet<PrefixOrder> =
+            group.iter().filter(|it| is_new(it)).map(|it| it.prefix.into()).collect();
+        if self.entries.len() + added.len() > self.capacity {
             return Err(format!("there can be {} prefixes", self.capacity));
         }
-        self.entries = entries;
+        self.entries.extend(group.into_iter().map(|entry| (entry.prefix.into(), entry)));
         Ok(())
     }
 
     fn lookup(&self, address: Ipv4Addr) -> Option<EthernetAddress> {
-        Some(self.entries.iter().find(|it| it.prefix.contains(address))?.ethernet)
+        Some(self.entries.values().find(|it| it.prefix.contains(address))?.ethernet)
     }
 
     /// Returns the reply to a request; `None` for another packet.
@@ -158,7 +165,7 @@ impl Element for ArpResponder {
     handlers! {
         "table": "the prefixes with their Ethernet addresses",
             read |this, _, _| {
-                Ok(this.entries.iter().map(|it| format!("{} {}\n", show(it.prefix), it.ethernet)).collect())
+                Ok(this.entries.values().map(|it| format!("{} {}\n", show(it.prefix), it.ethernet)).collect())
             };
         "lookup": "the Ethernet address for an IP address",
             read |this, address, _| {
@@ -175,8 +182,7 @@ impl Element for ArpResponder {
             write |this, value, _| {
                 let Ipv4Prefix { address, mask } = values::read(value)?;
                 let prefix = Ipv4Prefix { address: address & mask, mask };
-                let place = this.entries.iter().position(|it| it.prefix == prefix);
-                this.entries.remove(place.ok_or_else(|| format!("{} not found", show(prefix)))?);
+                this.entries.remove(&prefix.into()).ok_or_else(|| format!("{} not found", show(prefix)))?;
                 Ok(String::new())
             };
     }
