@@ -2,7 +2,7 @@
 
 use super::expression::{PacketParts, Part, PatternExpression};
 use super::ip::warn_of_dead;
-use super::rules::{PatternRule, RuleSet};
+use super::rules::{PatternRule, RuleSet, output_of};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -43,9 +43,9 @@ Handlers:
             args.error("", format!("{outputs} outputs are connected, and each needs a pattern"));
         }
         let mut rules = Vec::new();
-        for (index, (pattern, output)) in patterns.iter().zip(0..).enumerate() {
-            match parse(pattern) {
-                Ok(condition) => rules.push(PatternRule { condition, output }),
+        for (index, pattern) in patterns.iter().enumerate() {
+            match output_of(index).and_then(|output| Ok(PatternRule { condition: parse(pattern)?, output })) {
+                Ok(rule) => rules.push(rule),
                 Err(reason) => args.error(&format!("pattern {index}"), reason),
             }
         }

@@ -2,7 +2,7 @@
 
 use super::expression::PacketParts;
 use super::pattern;
-use super::rules::{NO_OUTPUT, PatternRule, RuleSet};
+use super::rules::{NO_OUTPUT, PatternRule, RuleSet, output_of};
 use super::words;
 use std::fmt::Write;
 use weir_graph::arguments::text::unquote;
@@ -129,9 +129,11 @@ fn build(cx: &mut BuildContext<'_>, is_filter: bool) -> Result<BuiltElement, Arg
         args.error("", format!("{outputs} outputs are connected, and each needs a pattern"));
     }
     let mut rules = Vec::new();
-    for (index, (text, output)) in patterns.iter().zip(0..).enumerate() {
-        let parsed =
-            if is_filter { filter_rule(text, outputs, context) } else { rule(text, output, context) };
+    for (index, text) in patterns.iter().enumerate() {
+        let parsed = match is_filter {
+            true => filter_rule(text, outputs, context),
+            false => output_of(index).and_then(|output| rule(text, output, context)),
+        };
         match parsed {
             Ok(rule) => rules.push(rule),
             Err(reason) => args.error(&format!("pattern {index}"), reason),

@@ -16,6 +16,16 @@ pub struct PatternRule {
 /// The output of packets that are discarded.
 pub const NO_OUTPUT: u16 = u16::MAX;
 
+/// Returns the output of a pattern, by its index, in elements with an output for each pattern.
+///
+/// # Errors
+///
+/// Fails if there are too many patterns.
+pub fn output_of(index: usize) -> Result<u16, String> {
+    let output = u16::try_from(index).ok().filter(|output| *output != NO_OUTPUT);
+    output.ok_or_else(|| format!("there can be {NO_OUTPUT} patterns"))
+}
+
 /// All rules of an element as one structure: a table of bytes, or, if that would be too large, a graph of tests.
 #[derive(Debug)]
 pub struct RuleSet {
