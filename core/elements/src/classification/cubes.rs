@@ -8,6 +8,33 @@ use super::expression::{Part, PatternExpression, PatternRelation, PatternTest};
 /// The most cubes of a condition, also while it is converted.
 const CUBES_MAX: usize = 256;
 
+/// The most looks at the set of a byte while the conditions of an element are converted.
+const LOOKS_MAX: usize = 1 << 26;
+
+/// The most sets of bytes that a product of conditions may have.
+const SETS_MAX: usize = 1 << 18;
+
+/// The work that is left for the conversion of an element's conditions. Cubes have as many bytes as a rule names, and a
+/// product of conditions has as many cubes as both have together, so a short text can ask for gigabytes.
+#[derive(Debug)]
+pub struct CubeBudget {
+    looks: usize,
+}
+
+impl Default for CubeBudget {
+    fn default() -> Self {
+        Self { looks: LOOKS_MAX }
+    }
+}
+
+impl CubeBudget {
+    /// Takes looks; `None` if there are not so many.
+    pub fn take(&mut self, looks: usize) -> Option<()> {
+        self.looks = self.looks.checked_sub(looks)?;
+        Some(())
+    }
+}
+
 /// A byte of a packet.
 pub type BytePlace = (Part, u16);
 
@@ -83,9 +110,27 @@ impl Cube {
         }
     }
 
+    /// Returns the packets of both cubes; `None` if there are none. The time is linear in the sets of both.
     fn and(&self, other: &Self) -> Option<Self> {
-        let mut both = self.clone();
-        other.0.iter().all(|(place, set)| both.narrow(*place, set)).then_some(both)
+        let mut both = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
+        loop {
+            let next = match (left.peek(), right.peek()) {
+                (Some((first, _)), Some((second, _))) if first == second => {
+                    let (place, set) = left.next()?;
+                    let set = set.and(&right.next()?.1);
+                    if set.is_empty() {
+                        return None;
+                    }
+                    (*place, set)
+                }
+                (Some((first, _)), Some((second, _))) if first > second => *right.next()?,
+                (Some(_), _) => *left.next()?,
+                (None, Some(_)) => *right.next()?,
+                (None, None) => return Some(Self(both)),
+            };
+            both.push(next);
+        }
     }
 
     /// Returns true if every packet of this cube is one of the other's.
@@ -111,12 +156,12 @@ impl Cube {
     }
 }
 
-/// Returns the cubes of a condition; `None` if there are too many.
-pub fn cubes(expression: &PatternExpression) -> Option<Vec<Cube>> {
-    of(expression, false)
+/// Returns the cubes of a condition; `None` if there are too many, or the budget is used up.
+pub fn cubes(expression: &PatternExpression, budget: &mut CubeBudget) -> Option<Vec<Cube>> {
+    of(expression, false, budget)
 }
 
-fn of(expression: &PatternExpression, negated: bool) -> Option<Vec<Cube>> {
+fn of(expression: &PatternExpression, negated: bool, budget: &mut CubeBudget) -> Option<Vec<Cube>> {
     match expression {
         PatternExpression::Constant(value) => {
             Some(if *value != negated { vec![Cube::default()] } else { Vec::new() })
@@ -125,40 +170,56 @@ fn of(expression: &PatternExpression, negated: bool) -> Option<Vec<Cube>> {
         PatternExpression::PatternTest(test) => {
             let mut all = of_test(&PatternTest { negated: !test.negated, ..*test });
             all.push(Cube(vec![(last_byte(test), ByteSet::MISSING)]));
-            simplify(all)
+            simplify(all, budget)
         }
-        PatternExpression::Not(inner) => of(inner, !negated),
-        PatternExpression::And(list) if !negated => all_of(list, negated),
-        PatternExpression::Or(list) if negated => all_of(list, negated),
+        PatternExpression::Not(inner) => of(inner, !negated, budget),
+        PatternExpression::And(list) if !negated => all_of(list, negated, budget),
+        PatternExpression::Or(list) if negated => all_of(list, negated, budget),
         PatternExpression::And(list) | PatternExpression::Or(list) => {
             let mut all = Vec::new();
             for it in list {
-                all.extend(of(it, negated)?);
+                all.extend(of(it, negated, budget)?);
                 if all.len() > CUBES_MAX {
-                    all = simplify(all)?;
+                    all = simplify(all, budget)?;
                 }
             }
-            simplify(all)
+            simplify(all, budget)
         }
         PatternExpression::If(all) => {
             let [condition, then, otherwise] = &**all;
-            let mut first = both(&of(condition, false)?, &of(then, negated)?)?;
-            first.extend(both(&of(condition, true)?, &of(otherwise, negated)?)?);
-            simplify(first)
+            let mut first = both(&of(condition, false, budget)?, &of(then, negated, budget)?, budget)?;
+            first.extend(both(&of(condition, true, budget)?, &of(otherwise, negated, budget)?, budget)?);
+            simplify(first, budget)
         }
     }
 }
 
-fn all_of(list: &[PatternExpression], negated: bool) -> Option<Vec<Cube>> {
+fn all_of(list: &[PatternExpression], negated: bool, budget: &mut CubeBudget) -> Option<Vec<Cube>> {
     let mut all = vec![Cube::default()];
     for it in list {
-        all = both(&all, &of(it, negated)?)?;
+        all = both(&all, &of(it, negated, budget)?, budget)?;
     }
     Some(all)
 }
 
-fn both(left: &[Cube], right: &[Cube]) -> Option<Vec<Cube>> {
-    simplify(left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect())
+fn both(left: &[Cube], right: &[Cube], budget: &mut CubeBudget) -> Option<Vec<Cube>> {
+    budget.take(looks(left).saturating_mul(right.len()))?;
+    budget.take(looks(right).saturating_mul(left.len()))?;
+    let mut all = Vec::new();
+    let mut sets = 0;
+    for cube in left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))) {
+        sets += cube.0.len();
+        if sets > SETS_MAX || all.len() == LIST_MAX {
+            return None;
+        }
+        all.push(cube);
+    }
+    simplify(all, budget)
+}
+
+/// Returns the looks that one pass over cubes takes.
+fn looks(cubes: &[Cube]) -> usize {
+    cubes.iter().map(|cube| cube.0.len() + 1).sum()
 }
 
 fn last_byte(test: &PatternTest) -> BytePlace {
@@ -201,14 +262,17 @@ fn of_test(test: &PatternTest) -> Vec<Cube> {
     all
 }
 
+/// The most cubes of a list before it is simplified.
+const LIST_MAX: usize = 4 * CUBES_MAX;
+
 /// Joins cubes, and drops those within others. Returns `None` if too many are left.
-fn simplify(mut all: Vec<Cube>) -> Option<Vec<Cube>> {
-    // A longer list is too costly to simplify.
-    if all.len() > 4 * CUBES_MAX {
+fn simplify(mut all: Vec<Cube>, budget: &mut CubeBudget) -> Option<Vec<Cube>> {
+    if all.len() > LIST_MAX {
         return None;
     }
     let mut at = 0;
     while at < all.len() {
+        budget.take(at * (all[at].0.len() + 1))?;
         let joined = (0..at).find_map(|earlier| {
             if all[at].is_within(&all[earlier]) {
                 return Some((earlier, all[earlier].clone()));
@@ -232,4 +296,33 @@ fn simplify(mut all: Vec<Cube>) -> Option<Vec<Cube>> {
         }
     }
     (all.len() <= CUBES_MAX).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A condition that is true if one of the bytes is 1.
+    fn one_of(places: std::ops::Range<u16>) -> PatternExpression {
+        let test = |at| PatternExpression::equal(Part::Main, at * 4, 0xff00_0000, 0x0100_0000);
+        PatternExpression::Or(places.map(test).collect())
+    }
+
+    #[test]
+    fn a_product_is_refused_before_it_is_made() {
+        let product = PatternExpression::And(vec![one_of(0..10), one_of(10..20)]);
+        let of = |looks| cubes(&product, &mut CubeBudget { looks }).map(|all| all.len());
+        assert_eq!(of(LOOKS_MAX), Some(100));
+        // Both lists cost less than 400 looks, and their product at least 400.
+        assert_eq!(of(400), None);
+        assert_eq!(cubes(&one_of(0..10), &mut CubeBudget { looks: 400 }).map(|all| all.len()), Some(10));
+    }
+
+    #[test]
+    fn a_product_with_too_many_bytes_is_refused() {
+        let wide = PatternExpression::And((0..2000).map(|at| one_of(at..at + 1)).collect());
+        assert_eq!(cubes(&wide, &mut CubeBudget::default()).map(|all| all.len()), Some(1));
+        let product = PatternExpression::And(vec![wide, one_of(2000..2200)]);
+        assert_eq!(cubes(&product, &mut CubeBudget::default()), None);
+    }
 }

@@ -7,7 +7,7 @@
 //! - T. V. Lakshman, D. Stiliadis: "High-Speed Policy-based Packet Forwarding Using Efficient Multi-dimensional Range
 //!   Matching", SIGCOMM 1998.
 
-use super::cubes::{BytePlace, ByteSet, Cube, cubes};
+use super::cubes::{BytePlace, ByteSet, Cube, CubeBudget, cubes};
 use super::expression::{PacketParts, Part};
 use super::rules::PatternRule;
 
@@ -57,11 +57,13 @@ struct TableByte<const W: usize> {
 }
 
 impl CubeTable {
-    /// Returns the table of rules; `None` if it would be too large. Marks the rules that can match.
+    /// Returns the table of rules; `None` if it would be too large, or making it would cost too much. Marks the rules that can match.
     pub fn new(rules: &[PatternRule], otherwise: u16, can_match: &mut [bool]) -> Option<Self> {
         let mut all: Vec<(Cube, u16)> = Vec::new();
+        let mut budget = CubeBudget::default();
         for (index, PatternRule { condition, output }) in rules.iter().enumerate() {
-            for cube in cubes(condition)? {
+            for cube in cubes(condition, &mut budget)? {
+                budget.take(all.len() * (cube.0.len() + 1))?;
                 // A cube within an earlier one never decides.
                 if !all.iter().any(|(earlier, _)| cube.is_within(earlier)) {
                     can_match[index] = true;
