@@ -9,9 +9,9 @@ use crate::module::Module;
 use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
-    analysis, authorising, compiling, demultiplexing, durable, floods, graphs, handshake, idle, imix, live, looped,
-    machine, memory, namespace, no_compiler, paths, price, processes, ratios, rivals, rows, run, scheduling,
-    session, shares, sizing, start, suspending, versus, views, xdp,
+    analysis, authorising, compiling, demultiplexing, durable, floods, graphs, handshake, idle, imix, live,
+    looped, machine, memory, namespace, no_compiler, paths, price, processes, ratios, rivals, rows, run,
+    scheduling, session, shares, sizing, start, suspending, versus, views, xdp,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -123,9 +123,12 @@ const PARTS: &[Part] = &[
         (21, 101),
         |bench, rounds| demultiplexing::tables(&bench.trace, rounds),
     ),
-    part("graph", "Graphs of elements beside plain C, and beside Click if `CLICK` names it", (5, 21), |bench, rounds| {
-        graphs::tables(&bench.trace, &bench.mixed()?, rounds)
-    }),
+    part(
+        "graph",
+        "Graphs of elements beside plain C, and beside Click if `CLICK` names it",
+        (5, 21),
+        |bench, rounds| graphs::tables(&bench.trace, &bench.mixed()?, rounds),
+    ),
     part("view", "Rewriting a packet for a view", (5, 41), |bench, rounds| {
         views::tables(&bench.trace, rounds)
     }),

@@ -30,7 +30,8 @@ struct SharedGraph {
 impl SharedGraph {
     fn write(&self, number: usize) -> Result<PathBuf, LabError> {
         let calls: Vec<String> = self.writes.iter().map(|call| format!("write {call}")).collect();
-        let script = if calls.is_empty() { String::new() } else { format!("Script({});\n", calls.join(", ")) };
+        let script =
+            if calls.is_empty() { String::new() } else { format!("Script({});\n", calls.join(", ")) };
         write_scratch(&format!("graph-{number}.click"), &format!("{};\n{script}", self.text))
     }
 }
@@ -71,7 +72,8 @@ pub fn table(
     let samples = measure_in_turn(rounds, &mut actions)?;
     let pairs: Vec<(&SharedGraph, &Sample, &Sample)> =
         graphs.iter().zip(samples.chunks_exact(2)).map(|(graph, pair)| (graph, &pair[0], &pair[1])).collect();
-    let mut costs = Table::new("whole run | weir, ns a packet | quartiles | Click, ns a packet | quartiles | ratio");
+    let mut costs =
+        Table::new("whole run | weir, ns a packet | quartiles | Click, ns a packet | quartiles | ratio");
     for (graph, weir, click) in &pairs {
         let ratio = weir.ratio_to(click).median();
         costs.row(format_args!("{} | {} | {} | {ratio:.2}", graph.name, weir.cells(1), click.cells(1)));
@@ -116,10 +118,8 @@ fn graphs(
         packets: FRAMES,
         file: PathBuf::new(),
     };
-    let router = |name: &str, text: String| SharedGraph {
-        writes: configurations::neighbours(),
-        ..graph(name, text)
-    };
+    let router =
+        |name: &str, text: String| SharedGraph { writes: configurations::neighbours(), ..graph(name, text) };
     let mut all = vec![
         router(ROUTER, configurations::router(&source(frames))),
         router(COMBINED, configurations::combined_router(&source(frames))),

@@ -172,7 +172,8 @@ pub const ROUTE_OUTPUTS: u32 = 4;
 
 /// Routes whose lengths are spread about as in a routing table of the Internet, and a default route.
 pub fn routes(count: usize) -> Vec<GeneratedRoute> {
-    const LENGTHS: [u32; 20] = [24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 23, 22, 22, 21, 20, 19, 16, 25, 28];
+    const LENGTHS: [u32; 20] =
+        [24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 23, 22, 22, 21, 20, 19, 16, 25, 28];
     let mut random = Random::new(28);
     let mut seen = std::collections::HashSet::new();
     let mut routes = vec![GeneratedRoute(0, 0, 0)];
@@ -218,14 +219,16 @@ pub fn lookup(class: &str, routes: &[GeneratedRoute]) -> String {
 
 /// The lines of routes for `chain`.
 pub fn route_lines(routes: &[GeneratedRoute]) -> String {
-    routes.iter().map(|GeneratedRoute(prefix, length, output)| format!("{prefix} {length} {output}\n")).collect()
+    routes
+        .iter()
+        .map(|GeneratedRoute(prefix, length, output)| format!("{prefix} {length} {output}\n"))
+        .collect()
 }
 
 /// A configuration of this many bytes: classifiers, queues, and compound elements with parameters.
 pub fn large(bytes: usize) -> String {
-    let mut text = String::from(
-        "elementclass Limit { $rate | input -> Queue(200) -> Shaper($rate) -> output }\n",
-    );
+    let mut text =
+        String::from("elementclass Limit { $rate | input -> Queue(200) -> Shaper($rate) -> output }\n");
     let mut index = 0;
     while text.len() < bytes {
         _ = write!(
@@ -255,10 +258,28 @@ pub fn make_frames(name: &str, count: usize) -> Result<PathBuf, LabError> {
         let mut frame = [0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, source, 8, 0]);
         frame[14..34].copy_from_slice(&[
-            0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 0, 1, destination,
+            0x45,
+            0,
+            0,
+            46,
+            0,
+            0,
+            0,
+            0,
+            64,
+            17,
+            0,
+            0,
+            10,
+            0,
+            0,
+            source,
+            10,
+            0,
+            1,
+            destination,
         ]);
-        let sum: u32 =
-            frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        let sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(0);
         frame[24..26].copy_from_slice(&sum.to_be_bytes());

@@ -124,8 +124,7 @@ impl MeasuredGraph {
     pub fn build(&self, system: Box<dyn System>) -> Result<Router, LabError> {
         let source = ConfigurationSource { name: "graph", bytes: self.text.as_bytes() };
         let flat = parse(&source, &[], &AllElements).context("a graph")?;
-        let options =
-            RunOptions { batch: self.batch, quantum: self.batch.max(1), ..RunOptions::default() };
+        let options = RunOptions { batch: self.batch, quantum: self.batch.max(1), ..RunOptions::default() };
         // In simulated time, tasks alternate packet by packet.
         let clock = Box::<SystemClock>::default();
         let mut router = Router::new(flat, &AllElements, system, clock, options).map_err(|errors| {

@@ -149,7 +149,8 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
     let traffic = MemoryCapture::read(trace)?;
     let filter = configurations::filter(50);
     let classifier = configurations::classifier(10);
-    let sets: Vec<(&str, Rules)> = vec![("IPFilter, 50 rules", filter), ("IPClassifier, 10 rules", classifier)];
+    let sets: Vec<(&str, Rules)> =
+        vec![("IPFilter, 50 rules", filter), ("IPClassifier, 10 rules", classifier)];
     let compiled = ip_filter(&sets[0].1.arguments.iter().map(String::as_str).collect::<Vec<_>>(), 1)
         .context("the rules of IPFilter")?;
     let text = configurations::large(1_000_000);
@@ -290,8 +291,7 @@ fn add_routes<'a>(
     trace: &'a Path,
     traffic: &'a MemoryCapture,
 ) -> Result<(), LabError> {
-    const BEFORE: &str =
-        "FromDump(in) -> ip :: Classifier(12/0800, -); ip[1] -> Discard; ip[0] -> MarkIPHeader(14) \
+    const BEFORE: &str = "FromDump(in) -> ip :: Classifier(12/0800, -); ip[1] -> Discard; ip[0] -> MarkIPHeader(14) \
          -> GetIPAddress(30) ->";
     let file = write_scratch("routes.lines", &configurations::route_lines(routes))?;
     let (_, _, sum) = chain.run("routes", trace, 1, Some(&file))?;
@@ -331,7 +331,8 @@ fn add_capture<'a>(all: &mut Measurements<'a>, limit: &Path, large: &'a Path) ->
     same(CAPTURE, count.trim().parse().unwrap_or(0), packets)?;
     all.add(CAPTURE, move || {
         let mut result = Ok(());
-        let time = processor_time(|| result = graph.build(Box::new(GraphFiles)).map(|mut router| router.run()));
+        let time =
+            processor_time(|| result = graph.build(Box::new(GraphFiles)).map(|mut router| router.run()));
         result.map(|()| per_packet(time.as_secs_f64()))
     });
     all.add(CAPTURE_WALK, move || Ok(per_packet(run_measured(&mut walk)?.cpu.as_secs_f64())));

@@ -124,7 +124,7 @@ fn a_path_with_many_copies_keeps_the_order() {
     );
     let test = format!(
         "The copies of one packet come before those of the next.\n--- graph\n{graph}\n--- stderr\n   \
-         4 (+4) | 6162\n   8 | 6162\n   4 (+4) | 6162\n   8 | 6162\n"
+         4 | 6162\n   8 | 6162\n   4 | 6162\n   8 | 6162\n"
     );
     GraphTest::read(&test).and_then(|test| test.check()).unwrap();
 }

@@ -4,7 +4,7 @@ use super::batch::Batch;
 use super::context::{ElementContext, Services};
 use super::effects::TextOutput;
 use super::element::{BuiltElement, Destination, RUN_MAX};
-use super::order::FIRST_MAX;
+use super::order::{FIRST_MAX, Order};
 use super::packet::GraphPacket;
 use super::plan::OneByOne;
 use super::ports::PortReference;
@@ -222,8 +222,8 @@ impl Router {
                 return;
             }
             let mut part = Batch::default();
-            for (packet, _) in batch.drain() {
-                part.push_next(packet);
+            for packet in batch.take_packets() {
+                part.push(packet, Order::first(part.len()));
                 if part.len() == plan.most {
                     run.in_batches(target, &mut part);
                 }

@@ -141,6 +141,11 @@ pub trait Element: Any {
         &[]
     }
 
+    /// Returns the names of read handlers that the element's arguments add, such as exported variables of a script.
+    fn exported_handlers(&self) -> &[String] {
+        &[]
+    }
+
     /// Returns the value of a read handler, by its name; `None` for a name that is none. `argument` is what follows the
     /// name in a call, empty in most.
     fn read_handler(

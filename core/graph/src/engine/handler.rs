@@ -104,7 +104,7 @@ pub(super) fn read_named(
     let Some((element, handler)) = name.rsplit_once('.') else {
         return match read_global(cx, name) {
             Some(text) => Ok(text),
-            None => Err(no_handler(name, name, &of_graph(cx), true)),
+            None => Err(no_handler(name, name, &of_graph(cx), &[], true)),
         };
     };
     let index = find(cx, element)?;
@@ -114,7 +114,10 @@ pub(super) fn read_named(
     let result = cx.with_element(index, |it, cx| it.element().read_handler(handler, argument.trim(), cx));
     match result {
         Some(Some(result)) => Ok(result?),
-        Some(None) => Err(no_handler(name, handler, &all_handlers(cx, index), true)),
+        Some(None) => {
+            let all = all_handlers(cx, index);
+            Err(no_handler(name, handler, &all, exported_handlers(cx, index), true))
+        }
         None => Err(busy(element)),
     }
 }
@@ -132,7 +135,7 @@ pub(super) fn write_named(
                 Ok(String::new())
             }
             REPLACES if cx.services.replacement.is_some() => Ok(super::replace::replace(cx, value)?),
-            _ => Err(no_handler(name, name, &of_graph(cx), false)),
+            _ => Err(no_handler(name, name, &of_graph(cx), &[], false)),
         };
     };
     let value = value.trim();
@@ -154,22 +157,26 @@ pub(super) fn write_named(
     });
     match result {
         Some(Some(result)) => Ok(result?),
-        Some(None) => Err(no_handler(name, handler, &all_handlers(cx, index), false)),
+        Some(None) => {
+            let all = all_handlers(cx, index);
+            Err(no_handler(name, handler, &all, exported_handlers(cx, index), false))
+        }
         None => Err(busy(element)),
     }
 }
 
 /// Checks that a handler exists, and can be read or written.
 pub(super) fn check(cx: &mut ElementContext<'_>, name: &str, is_read: bool) -> Result<(), HandlerError> {
-    let (handler, all) = match name.rsplit_once('.') {
-        None => (name, of_graph(cx)),
+    let (handler, all, exported) = match name.rsplit_once('.') {
+        None => (name, of_graph(cx), &[][..]),
         Some((element, handler)) => {
             let index = find(cx, element)?;
-            (handler, all_handlers(cx, index))
+            (handler, all_handlers(cx, index), exported_handlers(cx, index))
         }
     };
     let is_it = |it: &HandlerDefinition| it.name == handler && if is_read { it.reads } else { it.writes };
-    if all.iter().any(is_it) { Ok(()) } else { Err(no_handler(name, handler, &all, is_read)) }
+    let is_there = all.iter().any(is_it) || (is_read && exported.iter().any(|it| it == handler));
+    if is_there { Ok(()) } else { Err(no_handler(name, handler, &all, exported, is_read)) }
 }
 
 fn split(call: &str) -> (&str, &str) {
@@ -211,24 +218,39 @@ fn all_handlers(cx: &mut ElementContext<'_>, index: usize) -> Vec<HandlerDefinit
     all
 }
 
+/// Returns the names of the read handlers that the arguments of an element add.
+fn exported_handlers<'a>(cx: &'a mut ElementContext<'_>, index: usize) -> &'a [String] {
+    cx.elements[index].as_mut().map_or(&[], |it| it.element().exported_handlers())
+}
+
 /// Returns the error of a call of a handler that does not exist, or not for this direction.
-fn no_handler(name: &str, handler: &str, all: &[HandlerDefinition], is_read: bool) -> HandlerError {
-    if all.iter().any(|it| it.name == handler) {
+fn no_handler(
+    name: &str,
+    handler: &str,
+    all: &[HandlerDefinition],
+    exported: &[String],
+    is_read: bool,
+) -> HandlerError {
+    if all.iter().any(|it| it.name == handler) || exported.iter().any(|it| it == handler) {
         let directions = if is_read { "written, not read" } else { "read, not written" };
         let text = format!("handler '{name}' can be {directions}");
         return HandlerError { fault: HandlerFault::OtherDirection, text };
     }
     let names = all.iter().filter(|it| if is_read { it.reads } else { it.writes }).map(|it| it.name);
+    let exported = exported.iter().filter(|_| is_read).map(String::as_str);
     let kind = if name == handler { "global handler" } else { "handler" };
-    let text = format!("no {kind} named '{name}'{}", suggestion(handler, names));
+    let text = format!("no {kind} named '{name}'{}", suggestion(handler, names.chain(exported)));
     HandlerError { fault: HandlerFault::NoHandler, text }
 }
 
-fn list(all: &[HandlerDefinition]) -> String {
+fn list(all: &[HandlerDefinition], exported: &[String]) -> String {
     let mut text = String::new();
     for HandlerDefinition { name, reads, writes, .. } in all {
         let mode = [(*reads, "r"), (*writes, "w")].map(|(is, letter)| if is { letter } else { "" }).concat();
         _ = writeln!(text, "{name}\t{mode}");
+    }
+    for name in exported {
+        _ = writeln!(text, "{name}\tr");
     }
     text
 }
@@ -239,7 +261,10 @@ fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Opti
         "name" => declared.name.to_string(),
         "class" => declared.class.to_string(),
         "config" => cx.services.reconfigured.get(&index).unwrap_or(&declared.configuration).to_string(),
-        "handlers" => list(&all_handlers(cx, index)),
+        "handlers" => {
+            let all = all_handlers(cx, index);
+            list(&all, exported_handlers(cx, index))
+        }
         "ports" => ports(cx, index),
         "scheduled" => {
             cx.services.schedule.tickets(index)?;
@@ -324,7 +349,7 @@ fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
             all.dedup();
             lines(&mut all.into_iter().map(str::to_owned))
         }
-        "handlers" => list(&of_graph(cx)),
+        "handlers" => list(&of_graph(cx), &[]),
         "errors" => cx.services.replacement.as_ref().map_or(String::new(), |it| it.errors.clone()),
         _ => return None,
     })

@@ -11,7 +11,7 @@ pub trait ScriptValues {
     /// Returns the value of a handler; `None` if it has none, which is reported.
     fn handler(&mut self, call: &str) -> Option<String>;
 
-    /// Takes note that a text of this length was made. Returns false if there is no room for more.
+    /// Takes note that a text of this length was made or searched. Returns false if there is no room for more.
     fn charge(&mut self, length: usize) -> bool;
 }
 
@@ -32,14 +32,19 @@ struct Reference {
 }
 
 /// Returns the reference at a `$`.
-fn reference(bytes: &[u8], at: usize) -> Option<Reference> {
+///
+/// # Errors
+///
+/// Fails with the bytes that were searched for its end in vain, if there is none.
+fn reference(bytes: &[u8], at: usize) -> Result<Reference, usize> {
     let first = at + 1;
-    match bytes.get(first)? {
+    let rest = bytes.get(first..).unwrap_or_default();
+    match rest.first().ok_or(0_usize)? {
         b'{' => {
-            let length = bytes[first..].iter().position(|byte| *byte == b'}')?;
+            let length = rest.iter().position(|byte| *byte == b'}').ok_or(rest.len())?;
             let inner = first + 1..first + length;
             let is_nested = bytes[inner.clone()].contains(&b'$');
-            Some(Reference { end: first + length + 1, inner, is_handler: false, is_nested })
+            Ok(Reference { end: first + length + 1, inner, is_handler: false, is_nested })
         }
         b'(' => {
             let (mut level, mut quote, mut is_nested) = (0, 0, false);
@@ -56,7 +61,7 @@ fn reference(bytes: &[u8], at: usize) -> Option<Reference> {
                 }
                 here += 1;
                 if level == 0 {
-                    return Some(Reference {
+                    return Ok(Reference {
                         end: here,
                         inner: first + 1..here - 1,
                         is_handler: true,
@@ -64,22 +69,22 @@ fn reference(bytes: &[u8], at: usize) -> Option<Reference> {
                     });
                 }
             }
-            None
+            Err(rest.len())
         }
         b'?' | b'#' | b'$' => {
-            Some(Reference { end: first + 1, inner: first..first + 1, is_handler: false, is_nested: false })
+            Ok(Reference { end: first + 1, inner: first..first + 1, is_handler: false, is_nested: false })
         }
         byte if byte.is_ascii_alphanumeric() || *byte == b'_' => {
             let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
             let length = bytes[first..].iter().take_while(|byte| is_name(byte)).count();
-            Some(Reference {
+            Ok(Reference {
                 end: first + length,
                 inner: first..first + length,
                 is_handler: false,
                 is_nested: false,
             })
         }
-        _ => None,
+        _ => Err(0),
     }
 }
 
@@ -102,9 +107,14 @@ fn nested(text: &str, quotes: bool, depth: u32, values: &mut dyn ScriptValues) -
                 at += 1;
             }
             b'$' if quote != b'\'' => {
-                let Some(Reference { end, inner, is_handler, is_nested }) = reference(bytes, at) else {
-                    at += 1;
-                    continue;
+                let Reference { end, inner, is_handler, is_nested } = match reference(bytes, at) {
+                    Ok(found) => found,
+                    // Each `$(` without an end is searched up to the end of the text.
+                    Err(searched) if !values.charge(searched) => return out,
+                    Err(_) => {
+                        at += 1;
+                        continue;
+                    }
                 };
                 let name = &text[inner];
                 let made = if is_nested { nested(name, false, depth + 1, values) } else { name.to_owned() };

@@ -3,7 +3,7 @@
 use super::numbers::{arithmetic, compare, remainder, signed, sprintf};
 use super::signals::signal_number;
 use weir_graph::arguments::text::{quote, shift_word, split_words, unquote};
-use weir_graph::engine::{ElementContext, Reason};
+use weir_graph::engine::{ElementContext, HandlerDefinition, Reason};
 
 /// The names of all functions that need no state of a script.
 pub const FUNCTIONS: &[&str] = &[
@@ -23,8 +23,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the value of a function; `None` for a name that is none.
-pub fn call(name: &str, argument: &str, cx: &mut ElementContext<'_>) -> Option<Result<String, Reason>> {
+/// Returns the value of a function; `None` for a name that is none. `exports` are the variables that the script exports.
+pub fn call(
+    name: &str,
+    argument: &str,
+    exports: &[String],
+    cx: &mut ElementContext<'_>,
+) -> Option<Result<String, Reason>> {
     Some(match name {
         "add" | "sub" | "mul" | "div" | "idiv" | "min" | "max" => arithmetic(name, argument),
         "mod" | "rem" => remainder(name, argument),
@@ -43,11 +48,8 @@ pub fn call(name: &str, argument: &str, cx: &mut ElementContext<'_>) -> Option<R
         "random" => random(argument, cx),
         "length" => Ok(argument.len().to_string()),
         "unquote" => Ok(text(&unquote(argument))),
-        "readable" | "writable" => Ok(has_handlers(argument, name == "readable", cx).to_string()),
-        "now" => {
-            let now = cx.services.now().0;
-            Ok(format!("{}.{:09}", now / 1_000_000_000, now % 1_000_000_000))
-        }
+        "readable" | "writable" => Ok(has_handlers(argument, name == "readable", exports, cx).to_string()),
+        "now" => Ok(crate::values::seconds(cx.services.now())),
         "htons" | "ntohs" => crate::values::read::<u16>(argument).map(|it| it.to_be().to_string()),
         "htonl" | "ntohl" => crate::values::read::<u32>(argument).map(|it| it.to_be().to_string()),
         _ => return None,
@@ -116,10 +118,16 @@ fn random(argument: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason>
     Ok((from + cx.services.random() % count).to_string())
 }
 
-fn has_handlers(names: &str, is_read: bool, cx: &mut ElementContext<'_>) -> bool {
+fn has_handlers(names: &str, is_read: bool, exports: &[String], cx: &mut ElementContext<'_>) -> bool {
     let letter = if is_read { 'r' } else { 'w' };
     split_words(names).all(|name| {
         let (list, handler) = match name.rsplit_once('.') {
+            // The script runs, so the list of its handlers has only those that every element has.
+            Some((element, handler))
+                if cx.find(element) == Some(cx.element()) && is_own(handler, is_read, exports) =>
+            {
+                return true;
+            }
             Some((element, handler)) => (format!("{element}.handlers"), handler),
             None => ("handlers".to_owned(), name),
         };
@@ -127,4 +135,10 @@ fn has_handlers(names: &str, is_read: bool, cx: &mut ElementContext<'_>) -> bool
         let found = lines.lines().filter_map(|line| line.split_once('\t'));
         found.into_iter().any(|(name, mode)| name == handler && mode.contains(letter))
     })
+}
+
+/// Returns true for a handler that scripts have, or this script adds.
+fn is_own(name: &str, is_read: bool, exports: &[String]) -> bool {
+    let is = |it: &HandlerDefinition| it.name == name && if is_read { it.reads } else { it.writes };
+    super::HANDLERS.iter().any(is) || (is_read && exports.iter().any(|export| export == name))
 }

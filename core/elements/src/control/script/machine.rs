@@ -14,7 +14,7 @@ use weir_units::{Nanos, Timestamp};
 const INSTRUCTIONS_MAX: u32 = 100_000;
 
 /// The most bytes of text that are made between two waits.
-const TEXT_MAX: usize = 4 << 20;
+pub const TEXT_MAX: usize = 4 << 20;
 
 /// The most bytes of a variable.
 const VALUE_MAX: usize = 64 << 10;
@@ -86,6 +86,11 @@ impl ScriptMachine {
         }
     }
 
+    /// Returns the variables that can be read as handlers.
+    pub fn exports(&self) -> &[String] {
+        &self.program.exports
+    }
+
     /// Returns the errors since the latest call, and forgets them.
     pub fn take_errors(&mut self) -> Vec<Reason> {
         std::mem::take(&mut self.errors)
@@ -151,7 +156,7 @@ impl ScriptMachine {
             _ if self.program.exports.iter().any(|export| export == name) => {
                 Some(Ok(self.variables.get(name).cloned().unwrap_or_default()))
             }
-            _ => functions::call(name, argument, cx),
+            _ => functions::call(name, argument, &self.program.exports, cx),
         }
     }
 

@@ -269,6 +269,10 @@ impl Element for Script {
         HANDLERS
     }
 
+    fn exported_handlers(&self) -> &[String] {
+        self.machine.exports()
+    }
+
     fn read_handler(
         &mut self,
         name: &str,

@@ -1,5 +1,6 @@
 //! Functions of scripts on numbers and formats.
 
+use super::machine::TEXT_MAX;
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 use weir_graph::arguments::text::{shift_word, split_words, unquote};
@@ -209,6 +210,10 @@ pub fn sprintf(words: &str) -> Result<String, Reason> {
     let mut out = String::new();
     let mut left = format.chars().peekable();
     while let Some(letter) = left.next() {
+        // A conversion of a few bytes can be thousands wide.
+        if out.len() > TEXT_MAX {
+            return Err(format!("the text has more than {TEXT_MAX} bytes"));
+        }
         if letter != '%' {
             out.push(letter);
             continue;
