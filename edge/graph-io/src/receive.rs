@@ -27,6 +27,8 @@ pub struct InterfaceReceiver {
     of_parts: (Timestamp, PacketType),
     /// Packets with a checksum that was left open and cannot be computed.
     unfinished: u64,
+    /// An event that the first call reports.
+    first_event: Option<LiveEvent>,
 }
 
 impl InterfaceReceiver {
@@ -52,6 +54,7 @@ impl InterfaceReceiver {
         if let Some(filter) = &filter {
             filter.check(source.link_type()).map_err(ToString::to_string)?;
         }
+        let first_event = (!source.is_up()).then(|| LiveEvent::Down { interface: source.name().to_owned() });
         Ok(Self {
             source,
             filter,
@@ -60,6 +63,7 @@ impl InterfaceReceiver {
             parts: VecDeque::new(),
             of_parts: (Timestamp(0), PacketType::Host),
             unfinished: 0,
+            first_event,
         })
     }
 
@@ -157,6 +161,7 @@ impl ReceivingDevice for InterfaceReceiver {
         each: &mut dyn FnMut(ReceivedPacket<'_>),
         news: &mut Vec<String>,
     ) -> Result<DeviceState, String> {
+        news.extend(self.first_event.take().map(|event| line(&event)));
         let (mut taken, mut expects_events) = (0, false);
         while taken < most {
             if self.next_part(each, &mut taken) || self.next_of_block(each, &mut taken) {
