@@ -120,6 +120,31 @@ fn refusal(client: &Host, address: SocketAddrV4, ttl: u32) -> ErrorKind {
     })
 }
 
+/// The commands of docs/CLICK.md give values to variables that the examples have, and the examples run in batches.
+#[test]
+fn the_documented_commands_fit_the_examples_which_run_in_batches() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let document = std::fs::read_to_string(docs.join("CLICK.md")).unwrap().replace("\\\n", " ");
+    for example in ["firewall.click", "router.click"] {
+        let text = std::fs::read_to_string(docs.join("click").join(example)).unwrap();
+        let command = format!("weir graph run {example} ");
+        let commands: Vec<&str> = document.lines().filter(|line| line.contains(&command)).collect();
+        assert!(!commands.is_empty(), "{example} is in the document");
+        for (name, _) in
+            commands.iter().flat_map(|line| line.split(' ')).filter_map(|word| word.split_once('='))
+        {
+            assert!(text.contains(&format!("${name}")), "{example} has no ${name}");
+        }
+        let output = weir()
+            .args(["graph", "check", example, "ETH1=2:0:0:0:0:1", "ETH2=2:0:0:0:0:2"])
+            .current_dir(docs.join("click"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("elements get pushed packets in batches: 100 %"), "{example}: {text}");
+    }
+}
+
 /// Makes the host's interfaces as a link with this MTU has them.
 fn set_mtu(interfaces: &[&str], mtu: u32) {
     for interface in interfaces {
