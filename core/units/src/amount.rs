@@ -32,6 +32,21 @@ pub fn display_among<T: Amount>(amount: T, others: &[T]) -> String {
     }
 }
 
+/// The units of a quantity with their sizes in smallest units, the largest unit first.
+pub(crate) type UnitTable = [(&'static str, u64)];
+
+/// Returns the size of a unit; `None` for a text that is no unit of the table.
+pub(crate) fn scale_of(units: &UnitTable, unit: &str) -> Option<u64> {
+    units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
+}
+
+/// Returns the shortest text of an exact amount in one of these units, without white space. The table's last unit is the
+/// smallest unit.
+pub(crate) fn shortest(amount: u64, units: &UnitTable) -> String {
+    let exact = units.iter().filter(|(_, scale)| amount.is_multiple_of(*scale));
+    exact.map(|(unit, scale)| format!("{}{unit}", amount / scale)).min_by_key(String::len).unwrap_or_default()
+}
+
 /// Writes an amount in a unit of `scale` smallest units, without zeros at the end of its decimals. The precision of the
 /// format is the number of decimals; without a precision it is `default_decimals`.
 #[expect(

@@ -1,12 +1,29 @@
 //! Amounts of memory and data.
 
-use crate::amount::rounded;
+use crate::amount::{UnitTable, rounded, scale_of, shortest};
 use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
+
+const UNITS: &UnitTable = &[
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl Bytes {
+    /// Returns the shortest text from which the same amount is read, without white space: `60MiB`.
+    pub fn shortest(self) -> String {
+        shortest(self.0, UNITS)
+    }
+}
 
 impl std::str::FromStr for Bytes {
     type Err = ParseError;
@@ -18,16 +35,7 @@ impl std::str::FromStr for Bytes {
             wanted: "a number of bytes such as 4096, 64 KiB or 16 MiB",
         };
         let (number, unit) = split_unit(text);
-        let scale = match unit {
-            "" | "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            "kB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            _ => return Err(wrong()),
-        };
+        let scale = if unit.is_empty() { 1 } else { scale_of(UNITS, unit).ok_or_else(wrong)? };
         scaled(number, scale).map(Bytes).ok_or_else(wrong)
     }
 }
@@ -64,6 +72,18 @@ mod tests {
         for text in ["", "KiB", "1 TiBs", "-1", "1.0001 KiB"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+        for (bytes, text) in [
+            (60 << 20, "60MiB"),
+            (1_500_000, "1500kB"),
+            (1_000_000_000, "1GB"),
+            (1 << 40, "1024GiB"),
+            ((60 << 20) + 1, "62914561B"),
+            (0, "0B"),
+        ] {
+            assert_eq!(Bytes(bytes).shortest(), text);
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        }
+        assert_eq!(Bytes(u64::MAX).shortest().parse(), Ok(Bytes(u64::MAX)));
         assert_eq!([17, 65_536, 1_572_864].map(|b| Bytes(b).to_string()), ["17 B", "64 KiB", "1.5 MiB"]);
     }
 }

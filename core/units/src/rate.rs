@@ -1,12 +1,22 @@
 //! Data rates.
 
-use crate::amount::rounded;
+use crate::amount::{UnitTable, rounded, scale_of, shortest};
 use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
 /// A rate in bits per second. Prefixes are powers of ten, as is usual for links: 1 Mbit/s is 10^6 bit/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitsPerSecond(pub u64);
+
+const UNITS: &UnitTable =
+    &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
+
+impl BitsPerSecond {
+    /// Returns the shortest text from which the same rate is read, without white space: `20Mbit/s`.
+    pub fn shortest(self) -> String {
+        shortest(self.0, UNITS)
+    }
+}
 
 impl std::str::FromStr for BitsPerSecond {
     type Err = ParseError;
@@ -18,13 +28,7 @@ impl std::str::FromStr for BitsPerSecond {
             wanted: "a rate such as 64kbit/s, 40Mbit/s or 1.5Gbit/s",
         };
         let (number, unit) = split_unit(text);
-        let scale = match unit {
-            "bit/s" => 1,
-            "kbit/s" => 1_000,
-            "Mbit/s" => 1_000_000,
-            "Gbit/s" => 1_000_000_000,
-            _ => return Err(wrong()),
-        };
+        let scale = scale_of(UNITS, unit).ok_or_else(wrong)?;
         scaled(number, scale).map(BitsPerSecond).ok_or_else(wrong)
     }
 }
@@ -63,6 +67,7 @@ mod tests {
             ("0bit/s", 0),
         ] {
             assert_eq!(text.parse(), Ok(BitsPerSecond(rate)), "{text}");
+            assert_eq!(BitsPerSecond(rate).shortest().parse(), Ok(BitsPerSecond(rate)));
         }
         for text in [
             "",
@@ -81,6 +86,8 @@ mod tests {
 
     #[test]
     fn rates_are_shown_in_the_unit_that_fits() {
+        let exact = [0, 1_500, 20_000_000, 1_500_000_000].map(|rate| BitsPerSecond(rate).shortest());
+        assert_eq!(exact, ["0bit/s", "1500bit/s", "20Mbit/s", "1500Mbit/s"]);
         let shown = [0, 999, 64_000, 33_333_334, 1_500_000_000].map(|rate| BitsPerSecond(rate).to_string());
         assert_eq!(shown, ["0 bit/s", "999 bit/s", "64 kbit/s", "33.333 Mbit/s", "1.5 Gbit/s"]);
     }

@@ -105,15 +105,21 @@ impl Unit {
         }
     }
 
-    /// Returns an amount as text from which [`Self::read`] gets the same amount; `None` for numbers that need no unit.
+    /// Returns an amount as the shortest text from which [`Self::read`] gets the same amount; `None` for numbers that need no
+    /// unit.
     pub fn exact(self, amount: u64) -> Option<String> {
         match self {
             Self::Share => Some(CpuShare(amount).to_string()),
-            Self::Bytes | Self::DiskBytes => Some(amount.to_string()),
-            Self::BitRate => Some(format!("{amount}bit/s")),
-            Self::ByteRate => Some(format!("{amount}B/s")),
+            Self::Bytes | Self::DiskBytes => Some(Bytes(amount).shortest()),
+            Self::BitRate => Some(BitsPerSecond(amount).shortest()),
+            Self::ByteRate => Some(format!("{}/s", Bytes(amount).shortest())),
             Self::Count => None,
         }
+    }
+
+    /// Returns an amount as a user types it, in the shortest text that is exact.
+    pub fn typed(self, amount: u64) -> String {
+        self.exact(amount).unwrap_or_else(|| amount.to_string())
     }
 }
 
@@ -562,8 +568,8 @@ mod tests {
             let ResourceDefinition { unit, grant_option: [_, usual], .. } = resource.definition();
             assert!(unit.read(usual).is_ok(), "{usual}");
             assert!(unit.read("much").is_err());
-            for amount in [0, 1, 1000, 1_000_001] {
-                let text = unit.exact(amount).unwrap_or_else(|| amount.to_string());
+            for amount in [0, 1, 1000, 1_000_001, 60 << 20, u64::MAX] {
+                let text = unit.typed(amount);
                 assert_eq!(unit.read(&text), Ok(amount), "{text}");
             }
         }
