@@ -5,7 +5,9 @@
 //! the user sign others. It keeps the union of all lists, so a list without some earlier entries takes none back.
 
 use crate::Ui;
+use crate::modules::ModuleNames;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, NodeLocation, deliver_list, reply_kind};
@@ -13,6 +15,7 @@ use weir_node::control::protocol::{
     CeilingStatus, ControlRequest, CredentialTree, DelegationStatus, Reply, RootStatus,
 };
 use weir_trust::credential::{Credential, DatedId};
+use weir_trust::grant::Grant;
 use weir_trust::key::Identity;
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 use weir_units::{Escape as _, shell_line};
@@ -87,9 +90,11 @@ pub enum RevokeError {
 pub fn credentials(ui: &Ui) -> Result<CredentialsAnswer, ClientError> {
     let issuer = issuer_at(&ui.node).filter(|_| ui.revocation_list.is_some() && !ui.is_read_only);
     let CredentialTree { node: _, roots, left_out } = tree(&ui.node)?;
+    let names = &ui.module_names;
     let root = |RootStatus { root, policy_ceilings, grants }: RootStatus| {
         let is_issuer = issuer.is_some_and(|it| signs_for_root(&it, &root));
-        let grants = grants.into_iter().map(|grant| delegation(grant, issuer.as_ref(), is_issuer)).collect();
+        let grants =
+            grants.into_iter().map(|grant| delegation(grant, issuer.as_ref(), is_issuer, names)).collect();
         RootAnswer { root, policy_ceilings, grants }
     };
     Ok(CredentialsAnswer { roots: roots.into_iter().map(root).collect(), left_out })
@@ -105,6 +110,20 @@ pub(crate) fn tree(node: &NodeLocation) -> Result<CredentialTree, ClientError> {
     }
 }
 
+/// Returns the rights that each delegation of a tree states, by its identifier. A delegation whose options are not known, as at
+/// an earlier node, is not included.
+pub(crate) fn stated_grants(tree: &CredentialTree) -> BTreeMap<&str, Grant> {
+    let mut grants = BTreeMap::new();
+    let mut rest: Vec<&DelegationStatus> = tree.roots.iter().flat_map(|root| &root.grants).collect();
+    while let Some(status) = rest.pop() {
+        if !status.options.is_empty() {
+            grants.extend(Grant::from_options(&status.options).map(|grant| (status.id.as_str(), grant)));
+        }
+        rest.extend(&status.delegates);
+    }
+    grants
+}
+
 /// Returns true if the issuer is this root.
 fn signs_for_root(issuer: &Issuer, root: &str) -> bool {
     issuer.own_block().is_none() && issuer.signer().to_string() == root
@@ -116,10 +135,18 @@ fn is_own(issuer: &Issuer, id: &str) -> bool {
 }
 
 /// Converts a delegation for the page. `is_below` is true if the issuer, or a delegation of the issuer, has signed it.
-fn delegation(status: DelegationStatus, issuer: Option<&Issuer>, is_below: bool) -> DelegationAnswer {
-    let DelegationStatus { id, holder, expires_s, revoked, allows, used, sessions, delegates } = status;
+fn delegation(
+    status: DelegationStatus,
+    issuer: Option<&Issuer>,
+    is_below: bool,
+    names: &ModuleNames,
+) -> DelegationAnswer {
+    let DelegationStatus { id, holder, expires_s, revoked, allows, options: _, used, sessions, delegates } =
+        status;
+    let allows =
+        allows.into_iter().map(|(part, words)| (part, names.with_names(&words).into_owned())).collect();
     let are_below = is_below || issuer.is_some_and(|issuer| is_own(issuer, &id));
-    let delegates = delegates.into_iter().map(|it| delegation(it, issuer, are_below)).collect();
+    let delegates = delegates.into_iter().map(|it| delegation(it, issuer, are_below, names)).collect();
     let may_revoke = is_below && !revoked && id.parse::<DatedId>().is_ok();
     DelegationAnswer { id, holder, expires_s, revoked, allows, used, sessions, delegates, may_revoke }
 }

@@ -2,8 +2,11 @@
 
 use crate::Ui;
 use crate::advice::{Advice, RefusedRequest};
+use crate::credentials;
+use crate::modules::ModuleNames;
 use crate::route::LedgerRange;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use weir_ledger::{
     Decision, DecisionOutcome, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText,
@@ -13,7 +16,7 @@ use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::RefusalText;
 use weir_node::control::protocol::{ControlRequest, LedgerPart, LedgerRequest, Reply};
 use weir_records::{TableColumn, TableEncodeError};
-use weir_trust::grant::UnixSecond;
+use weir_trust::grant::{Grant, UnixSecond};
 use weir_units::Timestamp;
 
 /// The most decisions that the page shows: the latest ones.
@@ -71,17 +74,86 @@ struct DecisionLine {
     advice: Vec<Advice>,
 }
 
+/// The circumstances of advice: the node's name in credentials, the rights that each delegation states, the names of the
+/// shipped modules, and the time.
+struct AdviceContext<'a> {
+    node: &'a str,
+    grants: BTreeMap<&'a str, Grant>,
+    modules: &'a ModuleNames,
+    now: UnixSecond,
+}
+
+/// The requests of a time range that the node does not list one by one, as one entry.
+#[derive(Default)]
+struct UnlistedRequests {
+    /// The times of the first and the last one.
+    times: Option<(Timestamp, Timestamp)>,
+    allowed: u64,
+    refused: u64,
+    handshakes: u64,
+}
+
+impl UnlistedRequests {
+    /// Adds an entry; returns false for an entry of another kind.
+    fn add(&mut self, entry: &LedgerEntry) -> bool {
+        let LedgerEvent::Unlisted { allowed, refused, handshakes } = &entry.event else { return false };
+        let (begin, end) = self.times.unwrap_or((entry.begin, entry.end));
+        self.times = Some((begin.min(entry.begin), end.max(entry.end)));
+        self.allowed = self.allowed.saturating_add(*allowed);
+        self.refused = self.refused.saturating_add(*refused);
+        self.handshakes = self.handshakes.saturating_add(*handshakes);
+        true
+    }
+
+    /// Returns the entry; `None` without requests.
+    fn line(&self) -> Option<DecisionLine> {
+        let Self { times, allowed, refused, handshakes } = *self;
+        let (begin, end) = times?;
+        let bad = refused.saturating_add(handshakes);
+        Some(DecisionLine {
+            request: "(not listed singly)".to_owned(),
+            outcome: if bad > 0 { DecisionOutcome::Refused } else { DecisionOutcome::Allowed }.as_str(),
+            count: allowed.saturating_add(bad),
+            reason: Some(format!(
+                "{allowed} allowed, {refused} refused or failed, {handshakes} failed handshakes"
+            )),
+            ..DecisionLine::between(begin, end)
+        })
+    }
+}
+
 impl DecisionLine {
-    fn add_advice(&mut self, node: &str, now: UnixSecond) {
+    /// Creates a line about an event between two times.
+    fn between(begin: Timestamp, end: Timestamp) -> Self {
+        Self {
+            begin_ms: begin.0 / 1_000_000,
+            end_ms: end.0 / 1_000_000,
+            request: String::new(),
+            session: None,
+            called: None,
+            outcome: DecisionOutcome::Allowed.as_str(),
+            count: 1,
+            who: None,
+            credentials: Vec::new(),
+            is_claimed: false,
+            reason: None,
+            advice: Vec::new(),
+        }
+    }
+
+    fn add_advice(&mut self, context: &AdviceContext<'_>) {
         let Some(reason) = self.reason.as_deref().filter(|_| self.has_advice()) else { return };
+        let own = self.credentials.last().filter(|_| !self.is_claimed);
         let refused = RefusedRequest {
             reason,
             request: &self.request,
             session: self.session.as_deref(),
             who: self.who.as_deref(),
             credentials: &self.credentials,
-            node,
-            now,
+            stated: own.and_then(|own| context.grants.get(own.as_str())),
+            modules: context.modules,
+            node: context.node,
+            now: context.now,
         };
         self.advice = refused.advice();
     }
@@ -104,7 +176,11 @@ pub fn decisions(ui: &Ui, since_s: u64, now: Timestamp) -> Result<DecisionsAnswe
         until_ns: None,
     };
     let mut decisions = std::collections::VecDeque::new();
+    let mut unlisted = UnlistedRequests::default();
     query(&ui.node, request, |entry| {
+        if unlisted.add(entry) {
+            return;
+        }
         if let Some(line) = decision_line(entry) {
             decisions.push_front(line);
             decisions.truncate(DECISIONS_MAX);
@@ -112,8 +188,24 @@ pub fn decisions(ui: &Ui, since_s: u64, now: Timestamp) -> Result<DecisionsAnswe
     })?;
     let mut decisions: Vec<DecisionLine> = decisions.into();
     if decisions.iter().any(DecisionLine::has_advice) {
-        let node = ui.credential_node()?;
-        decisions.iter_mut().for_each(|line| line.add_advice(node, UnixSecond::containing(now)));
+        let tree = credentials::tree(&ui.node)?;
+        let context = AdviceContext {
+            node: &tree.node,
+            grants: credentials::stated_grants(&tree),
+            modules: &ui.module_names,
+            now: UnixSecond::containing(now),
+        };
+        decisions.iter_mut().for_each(|line| line.add_advice(&context));
+    }
+    // The advice reads the reason as the node wrote it.
+    for reason in decisions.iter_mut().filter_map(|line| line.reason.as_mut()) {
+        if let Cow::Owned(named) = ui.module_names.with_names(reason) {
+            *reason = named;
+        }
+    }
+    if let Some(line) = unlisted.line() {
+        let at = decisions.iter().position(|other| other.end_ms <= line.end_ms).unwrap_or(decisions.len());
+        decisions.insert(at, line);
     }
     Ok(DecisionsAnswer { decisions })
 }
@@ -122,20 +214,7 @@ fn decision_line(entry: &LedgerEntry) -> Option<DecisionLine> {
     if !is_decision(&entry.event) {
         return None;
     }
-    let line = DecisionLine {
-        begin_ms: entry.begin.0 / 1_000_000,
-        end_ms: entry.end.0 / 1_000_000,
-        request: String::new(),
-        session: None,
-        called: None,
-        outcome: "allowed",
-        count: 1,
-        who: None,
-        credentials: Vec::new(),
-        is_claimed: false,
-        reason: None,
-        advice: Vec::new(),
-    };
+    let line = DecisionLine::between(entry.begin, entry.end);
     let text = |text: &Option<LedgerText>| text.as_ref().map(LedgerText::to_string);
     let texts = |texts: &[LedgerText]| texts.iter().map(LedgerText::to_string).collect();
     Some(match &entry.event {
@@ -156,15 +235,6 @@ fn decision_line(entry: &LedgerEntry) -> Option<DecisionLine> {
                 ..line
             }
         }
-        LedgerEvent::Unlisted { allowed, refused, handshakes } => DecisionLine {
-            request: "(not listed singly)".to_owned(),
-            outcome: "refused",
-            count: allowed.saturating_add(*refused).saturating_add(*handshakes),
-            reason: Some(format!(
-                "{allowed} allowed, {refused} refused or failed, {handshakes} failed handshakes"
-            )),
-            ..line
-        },
         LedgerEvent::Revoked { root, list, ids } => DecisionLine {
             request: "(revocation)".to_owned(),
             who: Some(root.to_string()),
@@ -273,7 +343,7 @@ const UNKNOWN: &str = "(not known)";
 /// # Errors
 /// The node refuses, or the connection fails. An error of the ledger itself is part of the answer.
 pub fn answer(node: &NodeLocation, range: LedgerRange) -> Result<LedgerAnswer, ClientError> {
-    let whole = "the node has read and verified its whole ledger for this answer. `weir ledger --verify` checks the files independently of the node";
+    let whole = "The node has read and verified its whole ledger for this answer. `weir ledger --verify` checks the files independently of the node.";
     let (table, verified) = match usage(node, range) {
         Ok(table) => (table, VerifiedAnswer { state: "whole", text: whole.to_owned() }),
         // The end of a credential, or a quota, says nothing about the ledger.

@@ -27,7 +27,7 @@ pub use socket::{ServedPage, SocketFolderError, request_addresses, socket_folder
 
 use access::AccessList;
 use credentials::UserRevocationList;
-use modules::PageModule;
+use modules::{ModuleNames, PageModule};
 use runs::Runs;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -35,11 +35,11 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watch::NodeState;
 use weir_http::{HttpServer, Limits, Stopper};
-use weir_node::client::{ClientError, NodeLocation, watch as node_watch};
+use weir_node::client::{NodeLocation, watch as node_watch};
 use weir_units::Nanos;
 
 /// The interval of the node's state.
@@ -78,8 +78,6 @@ pub struct UiOptions {
 pub struct Ui {
     node: Arc<NodeLocation>,
     node_text: String,
-    /// Name of the node in credentials, once it was asked for.
-    credential_node: OnceLock<String>,
     /// Options by which commands of weir reach the node.
     node_options: Vec<OsString>,
     revocation_list: Option<UserRevocationList>,
@@ -87,6 +85,7 @@ pub struct Ui {
     host: String,
     is_read_only: bool,
     modules: Vec<PageModule>,
+    module_names: ModuleNames,
     access: AccessList,
     state: NodeState,
     runs: Runs,
@@ -121,11 +120,11 @@ impl Ui {
         Self {
             node: Arc::new(node),
             node_text,
-            credential_node: OnceLock::new(),
             node_options,
             revocation_list,
             host,
             is_read_only,
+            module_names: modules.iter().collect(),
             modules,
             access: AccessList::default(),
             state: NodeState::default(),
@@ -136,17 +135,6 @@ impl Ui {
     /// Returns a new address of the page, which opens one browser.
     pub fn address(&self) -> String {
         format!("http://{}/#{}", self.host, self.access.issue_token(Instant::now()))
-    }
-
-    /// Returns the node's name in credentials.
-    fn credential_node(&self) -> Result<&str, ClientError> {
-        match self.credential_node.get() {
-            Some(name) => Ok(name),
-            None => {
-                let name = credentials::tree(&self.node)?.node;
-                Ok(self.credential_node.get_or_init(|| name))
-            }
-        }
     }
 
     fn description(&self) -> Description<'_> {

@@ -99,6 +99,13 @@ export interface StreamInfo {
   columns: { name: string; type: string; unit: string }[];
 }
 
+/** `states_rights` is true if the command makes a credential with all other rights of the present one. */
+export interface Advice {
+  text: string;
+  command: string | null;
+  states_rights?: boolean;
+}
+
 export interface Decision {
   begin_ms: number;
   end_ms: number;
@@ -109,7 +116,7 @@ export interface Decision {
   who: string | null;
   credentials: string[];
   reason: string | null;
-  advice?: { text: string; command: string | null }[];
+  advice?: Advice[];
 }
 
 /** A row has the name of the session or holder, and then a value for each column. */

@@ -137,7 +137,7 @@ test("the tree of credentials has ceilings and expiry", () => withPage({ path: "
 test("decisions are told in words, filtered, and their advice is copied", () => withPage({ path: "#/decisions" }, async (page) => {
   await page.getByText(/asked to create the session/).waitFor();
   // What was not carried out comes first; a program that tries again each second is one refusal.
-  await page.getByText("4 decisions of 155").waitFor();
+  await page.getByText("5 decisions of 156").waitFor();
   await page.getByText("asked to connect, 3 times").waitFor();
   await page.getByText("The node ended the session").waitFor();
   await page.getByText("Fill in KEY and MODULE. The root runs this").waitFor();
@@ -148,20 +148,20 @@ test("decisions are told in words, filtered, and their advice is copied", () => 
   });
   assert.match(selected, /^weir grant --key operator\.key --to weir-key:\w+ --until 2027-01-01 --at ix-1 --any-module --memory 1GiB --out researcher\.credential$/);
   await page.getByLabel("Outcome").selectOption("all");
-  await page.getByText("155 decisions").waitFor();
+  await page.getByText("156 decisions").waitFor();
   assert.equal(await page.locator(".decisions > li").count(), 100);
   await page.getByRole("button", { name: "Show more" }).click();
-  assert.equal(await page.locator(".decisions > li").count(), 155);
+  assert.equal(await page.locator(".decisions > li").count(), 156);
   await page.getByLabel("Outcome").selectOption("refused");
-  await page.getByText("2 decisions of 155").waitFor();
+  await page.getByText("3 decisions of 156").waitFor();
   await page.getByRole("button", { name: "Copy the command" }).first().click();
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^weir grant --key operator\.key/);
   await page.getByLabel("Outcome").selectOption("all");
   await page.getByRole("searchbox", { name: "Session" }).fill("session-14");
-  await page.getByText("11 decisions of 155").waitFor();
+  await page.getByText("11 decisions of 156").waitFor();
   await page.getByRole("searchbox", { name: "Session" }).fill("");
   await page.getByRole("searchbox", { name: "Holder" }).fill("operator");
-  await page.getByText("3 decisions of 155").waitFor();
+  await page.getByText("2 decisions of 156").waitFor();
 }));
 
 test("a command with control characters is shown escaped, and not copied", () => withPage({ path: "#/decisions", hostile: true }, async (page) => {

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_admission::manifest_of;
 use weir_node::client::NodeLocation;
+use weir_trust::grant::ModuleHash;
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevokedSet;
 use weir_ui::credentials::{UserRevocationList, issuer_at};
@@ -160,10 +161,10 @@ fn node_options(args: &NodeAddressArgs, node: &NodeLocation) -> (String, Vec<OsS
 }
 
 /// Returns the modules that come with weir.
-fn modules() -> Vec<PageModule> {
+pub(crate) fn modules() -> Vec<PageModule> {
     let module = |shipped: &shipped::ShippedModule| {
         let (manifest, _) = manifest_of(shipped.wasm).ok()?;
-        Some(PageModule::new(&manifest, shipped.is_default()))
+        Some(PageModule::new(&manifest, ModuleHash::of_bytes(shipped.wasm), shipped.is_default()))
     };
     shipped::ALL.iter().filter_map(module).collect()
 }

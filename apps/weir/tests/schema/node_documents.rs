@@ -330,6 +330,7 @@ fn a_tree_of_credentials_fits_its_schema_and_is_printed_without_control_characte
         revoked: true,
         allows: vec![(text(), text())],
         used: vec![ceiling.clone()],
+        options: vec![(text(), text())],
         sessions: texts(),
         delegates,
     };

@@ -9,6 +9,7 @@ mod default_delegation;
 mod filter;
 mod module;
 mod node;
+mod options;
 mod parts;
 mod request;
 mod resource;
@@ -17,6 +18,7 @@ mod unix_second;
 pub use filter::{FILTER_BYTES_MAX, GrantFilter, GrantFilterError};
 pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
 pub use node::{NodeName, NodeNameError, NodePattern, Nodes};
+pub use options::{ANY_MODULE, GrantCommand, GrantOption, SAME};
 pub use parts::{BytesPerSecond, CpuShare, CpuShareError, InterfaceError, InterfaceName};
 pub use request::{GrantExcess, GrantPart, GrantRequest};
 pub use resource::{

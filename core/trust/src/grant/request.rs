@@ -54,7 +54,7 @@ impl GrantPart {
 
     /// Returns the option of `weir grant` that gives the part, without dashes. `weir delegate` has the same options, but for
     /// modules without a meter, which it cannot give.
-    pub fn grant_option(self) -> &'static str {
+    pub const fn grant_option(self) -> &'static str {
         match self {
             Self::Profile => "profile",
             Self::Modules => "module",

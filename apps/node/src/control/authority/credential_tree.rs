@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_admission::Name;
 use weir_trust::credential::{ChainBlock, DatedId, DelegationId, VerifiedCredential};
 use weir_trust::explain;
-use weir_trust::grant::{Ceilings, Grant};
+use weir_trust::grant::{Ceilings, Grant, GrantCommand};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::Revocations;
 
@@ -192,7 +192,10 @@ impl TreeBuilder<'_> {
         let grant = credential.grant_up_to(index)?;
         let allows = explain::grant(&grant, true).into_iter();
         let allows: Vec<(String, String)> = allows.map(|(part, words)| (part.to_string(), words)).collect();
-        let rights_bytes = allows.iter().map(|(part, words)| part.len() + words.len()).sum();
+        let options = block.grant.options(GrantCommand::of_block(index)).unwrap_or_default().into_iter();
+        let options: Vec<(String, String)> =
+            options.map(|(option, value)| (option.to_owned(), value)).collect();
+        let rights_bytes = allows.iter().chain(&options).map(|(part, words)| part.len() + words.len()).sum();
         self.room = TreeRoom {
             delegations: self.room.delegations.checked_sub(1)?,
             rights_bytes: self.room.rights_bytes.checked_sub(rights_bytes)?,
@@ -205,6 +208,7 @@ impl TreeBuilder<'_> {
             expires_s: dated.expires.map(|time| time.number()),
             revoked: is_revoked,
             allows,
+            options,
             ..DelegationStatus::default()
         };
         let ceilings = if is_own { grant.ceilings } else { block.grant.ceilings };
@@ -306,6 +310,9 @@ mod tests {
             "{:?}",
             parent.allows
         );
+        let stated = |it: &DelegationStatus| Grant::from_options(&it.options).unwrap();
+        assert_eq!(stated(parent), ceilings(100 << 20));
+        assert!(parent.delegates.iter().all(|it| stated(it).ceilings == ceilings(50 << 20).ceilings));
         let mut below: Vec<_> = parent.delegates.iter().map(|it| (memory(&it.used), it.expires_s)).collect();
         below.sort_unstable();
         assert_eq!(below, [((2, 50), Some(1000)), ((4, 50), Some(2000))]);

@@ -45,6 +45,10 @@ pub struct DelegationStatus {
     /// Rights in words, within those of the delegations above: for each part, its name and its text.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
+    /// Options of `weir grant`, or of `weir delegate`, that state the rights which the delegation's signer has stated: for each,
+    /// its name and its value, which is empty for an option without a value. Empty if no options state them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<(String, String)>,
     /// Ceilings that the delegation states, with the usage of all sessions of its holder and below. For a holder's own
     /// credential, the ceilings in effect.
     #[serde(default)]

@@ -1,7 +1,7 @@
 // Decisions of the node in words.
 
 import type { Decision } from "../api";
-import { shortKey, shown } from "./text";
+import { plural, shortKey, shown } from "./text";
 
 const REQUESTS: Record<string, [string, string]> = {
   create: ["to create the session", "to create a session"],
@@ -33,16 +33,24 @@ export function whoOf(decision: Decision): string {
   return decision.who === null ? "The operator" : shortKey(shown(decision.who));
 }
 
+/** The entry for all requests that the node's ledger only counts. */
+const UNLISTED = "(not listed singly)";
+
 /** Entries of the ledger that tell of no single request, as sentences. */
-const EVENTS: Record<string, string> = {
-  "(end)": "The node ended the session",
-  "(revocation)": "A root delivered a list of revocations",
-  "(not listed singly)": "There were more requests than the node lists one by one",
+const EVENTS: Record<string, (decision: Decision) => string> = {
+  "(end)": () => "The node ended the session",
+  "(revocation)": () => "A root delivered a list of revocations",
+  [UNLISTED]: ({ count }) => `The node did not list ${plural(count, "request")} one by one`,
 };
+
+/** Returns the number of equal requests as `, 3 times`; empty for one, and for an entry whose sentence has the number. */
+export function timesOf(decision: Decision): string {
+  return decision.count > 1 && decision.request !== UNLISTED ? `, ${plural(decision.count, "time")}` : "";
+}
 
 /** Returns the sentence of an entry that tells of no single request; null for a request. */
 export function eventOf(decision: Decision): string | null {
-  return Object.hasOwn(EVENTS, decision.request) ? (EVENTS[decision.request] as string) : null;
+  return Object.hasOwn(EVENTS, decision.request) ? EVENTS[decision.request]?.(decision) ?? null : null;
 }
 
 /** Returns the request as the end of `… asked`; the session's name follows where one is concerned. */
@@ -81,7 +89,8 @@ export function filtered(
     (decision) =>
       (filter.outcome === "all" || (filter.outcome === "bad" && isBad(decision.outcome)) || decision.outcome === filter.outcome) &&
       has(decision.session, filter.session) &&
-      has(decision.who ?? "operator", filter.who),
+      // An entry that tells of no single request has no requester.
+      has(decision.who ?? (eventOf(decision) === null ? "operator" : ""), filter.who),
   );
 }
 
@@ -113,15 +122,16 @@ export function grouped(decisions: readonly Decision[]): Decision[] {
 }
 
 /**
- * Returns what a user has to know before an advised command is run: the places to fill in, and that a new credential has only
- * what its command states. Empty for a command that is complete.
+ * Returns what a user has to know before an advised command is run: the places to fill in, and which rights of the present
+ * credential the command states. Empty for a command that is complete.
  */
-export function hintOf(command: string): string {
+export function hintOf(command: string, statesRights: boolean): string {
   const words = command.split(" ");
   const isDelegation = command.startsWith("weir delegate ");
   if (!isDelegation && !command.startsWith("weir grant ")) return "";
   const places = ["KEY", "CREDENTIAL", "MODULE"].filter((place) => words.includes(place));
   const filled = places.length === 0 ? "" : `Fill in ${places.join(" and ")}. `;
+  if (statesRights) return `${filled}${isDelegation ? "The holder who has delegated" : "The root"} runs this, with --out FILE. It keeps the other rights of the present credential.`;
   return isDelegation
     ? `${filled}The holder who has delegated runs this, with the other limits of the present credential and --out FILE.`
     : `${filled}The root runs this, with the other options of the present credential and --out FILE: an option that is left out gives little.`;

@@ -1,5 +1,7 @@
 // Text of other parties: modules, packets, holders, and the node itself.
 
+import { whole } from "./units";
+
 /**
  * Characters that are not shown as they are: control characters, and invisible ones that hide, reorder or break the
  * text around them. The list is that of `is_plain` in `core/units/src/text.rs`, and lone surrogates.
@@ -47,5 +49,5 @@ export function shortKey(key: string): string {
 
 /** Returns `1 packet`, `2 packets`. */
 export function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+  return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 }

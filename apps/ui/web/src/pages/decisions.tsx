@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import { api, type Decision } from "../api";
-import { askedFor, eventOf, filtered, grouped, hintOf, isBad, outcomeOf, whoOf, type OutcomeFilter } from "../model/decisions";
+import { askedFor, eventOf, filtered, grouped, hintOf, isBad, outcomeOf, timesOf, whoOf, type OutcomeFilter } from "../model/decisions";
 import { clock, dateTime } from "../model/time";
 import { plural } from "../model/text";
 import { useLoaded } from "../parts/load";
@@ -53,14 +53,14 @@ function Item({ decision }: { decision: Decision }) {
       <p>
         <span class={isBad(decision.outcome) ? "outcome bad" : "outcome good"}><span aria-hidden="true">{isBad(decision.outcome) ? "▲" : "●"}</span> {eventOf(decision) === null || decision.outcome === "closed" ? outcomeOf(decision.outcome) : "noted"}</span>{" "}
         {eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{name !== null && <> {isOpen && decision.session !== null ? <a href={sessionHref(decision.session)}>{name}</a> : <strong>{name}</strong>}</>}
-        {decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}
+        {timesOf(decision)}
       </p>
       {decision.reason !== null && decision.reason !== "" && <p class="reason"><Foreign text={decision.reason} max={400} /></p>}
       {(decision.advice ?? []).slice(0, 8).map((advice) => (
         <div class="advice">
           <p>→ <Foreign text={advice.text} max={300} /></p>
           {advice.command !== null && advice.command !== undefined && <Command text={advice.command} />}
-          {advice.command !== null && advice.command !== undefined && hintOf(advice.command) !== "" && <p class="soft">{hintOf(advice.command)}</p>}
+          {advice.command !== null && advice.command !== undefined && hintOf(advice.command, advice.states_rights === true) !== "" && <p class="soft">{hintOf(advice.command, advice.states_rights === true)}</p>}
         </div>
       ))}
       <p class="soft">{dateTime(decision.begin_ms)}{one ? "" : ` to ${clock(decision.end_ms)}`}

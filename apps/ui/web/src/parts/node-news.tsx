@@ -1,9 +1,9 @@
 // Findings of modules, and refusals of the node.
 
 import { api } from "../api";
-import { askedFor, eventOf, grouped, whoOf } from "../model/decisions";
+import { askedFor, eventOf, grouped, timesOf, whoOf } from "../model/decisions";
 import { clock } from "../model/time";
-import { plural, shown } from "../model/text";
+import { shown } from "../model/text";
 import type { FindingStatus } from "../snapshot";
 import { sessionHref } from "../routes";
 import { snapshot } from "../store";
@@ -56,7 +56,7 @@ export function Refusals() {
       {value !== null && problem === null && refused.length === 0 && <p class="soft">No request was refused.</p>}
       <ul class="news">{refused.slice(0, SHOWN_MAX).map((decision) => (
         <li class="medium">
-          <p>{eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{decision.session !== null && <> <strong><Foreign text={decision.session} max={48} /></strong></>}{decision.count > 1 ? `, ${plural(decision.count, "time")}` : ""}</p>
+          <p>{eventOf(decision) ?? <>{whoOf(decision)} asked {askedFor(decision)}</>}{decision.session !== null && <> <strong><Foreign text={decision.session} max={48} /></strong></>}{timesOf(decision)}</p>
           <p class="soft">{clock(decision.end_ms)} · <Foreign text={decision.reason ?? "no reason was noted"} max={200} /></p>
         </li>
       ))}</ul>

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import { CAUSE_NAMES, causeOf, isLoss } from "../../src/model/causes";
-import { askedFor, eventOf, filtered, grouped, hintOf, outcomeOf, whoOf } from "../../src/model/decisions";
+import { askedFor, eventOf, filtered, grouped, hintOf, outcomeOf, timesOf, whoOf } from "../../src/model/decisions";
 import { columnsOf, matching, rowName, sums, textOf, titleOf } from "../../src/model/ledger";
 import { LIMIT_KEYS, limitsOf } from "../../src/model/limits";
 import { LossMeter, lossRate, lossWords } from "../../src/model/losses";
@@ -139,6 +139,10 @@ test("every request of the node's ledger has words, and so has every entry witho
   assert.equal(events.length, 3);
   for (const request of events) assert.equal(typeof eventOf({ ...plain, request }), "string", request);
   assert.equal(eventOf({ ...plain, request: "constructor" }), null);
+  const unlisted = { ...plain, request: "(not listed singly)", count: 40_012, who: null };
+  assert.equal(eventOf(unlisted), "The node did not list 40\u202f012 requests one by one");
+  assert.equal(timesOf(unlisted) + timesOf({ ...plain, count: 3 }) + timesOf({ ...plain, count: 1 }), ", 3 times");
+  assert.deepEqual(filtered([unlisted], { outcome: "all", session: "", who: "operator" }), [], "it has no requester");
 });
 
 test("equal refusals are one, whatever the time in their reason", () => {
@@ -150,9 +154,11 @@ test("equal refusals are one, whatever the time in their reason", () => {
 });
 
 test("an advised command says what is to fill in and who runs it", () => {
-  assert.equal(hintOf("weir session change x --memory 1"), "");
-  assert.match(hintOf("weir grant --key KEY --to k --module MODULE"), /^Fill in KEY and MODULE\. The root runs this/);
-  assert.match(hintOf("weir delegate CREDENTIAL --key KEY --to k"), /^Fill in KEY and CREDENTIAL\. The holder who has delegated/);
+  assert.equal(hintOf("weir session change x --memory 1", false), "");
+  assert.match(hintOf("weir grant --key KEY --to k --module MODULE", false), /^Fill in KEY and MODULE\. The root runs this/);
+  assert.match(hintOf("weir delegate CREDENTIAL --key KEY --to k", false), /^Fill in KEY and CREDENTIAL\. The holder who has delegated/);
+  assert.equal(hintOf("weir grant --key KEY --to k --module rtt", true), "Fill in KEY. The root runs this, with --out FILE. It keeps the other rights of the present credential.");
+  assert.match(hintOf("weir delegate CREDENTIAL --key KEY --to k", true), /^Fill in KEY and CREDENTIAL\. The holder who has delegated runs this, with --out FILE\. It keeps/);
 });
 
 test("rows of the ledger are found by name or key, and their names and headings are for people", () => {

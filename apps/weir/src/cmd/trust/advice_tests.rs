@@ -5,10 +5,13 @@ use clap::{CommandFactory as _, Parser as _};
 use std::process::Command as Process;
 use weir_node::control::RequestRefusal;
 use weir_trust::credential::CredentialRefusal;
-use weir_trust::grant::{GrantExcess, GrantPart, Resource, UnixSecond};
+use weir_trust::grant::{
+    Ceilings, Grant, GrantCommand, GrantExcess, GrantPart, ModuleHash, ModuleSet, Resource, UnixSecond,
+};
 use weir_trust::key::Identity;
 use weir_ui::advice::{Advice, RefusedRequest};
-use weir_units::Name;
+use weir_ui::modules::{ModuleNames, PageModule};
+use weir_units::{Bytes, Name};
 
 fn key(number: u8) -> String {
     Identity::from_seed(&[number; 32]).public().to_string()
@@ -29,8 +32,19 @@ fn parsed(line: &str) -> Command {
     Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}")).command
 }
 
-/// The advice for a refusal of a requester with a chain of this length.
+/// The names of the shipped modules, as on the page.
+fn shipped_names() -> ModuleNames {
+    let pages: Vec<PageModule> = crate::cmd::ui::modules();
+    pages.iter().collect()
+}
+
+/// The advice for a refusal of a requester with a chain of this length, whose rights are not known.
 fn advice_at(reason: &str, request: &str, chain: usize) -> Vec<Advice> {
+    advice_with(reason, request, chain, None)
+}
+
+/// The advice for a refusal of a requester with these rights.
+fn advice_with(reason: &str, request: &str, chain: usize, stated: Option<&Grant>) -> Vec<Advice> {
     let ids: Vec<String> =
         vec!["weir-id:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@2031-01-01T00:00:00Z".to_owned(); chain];
     let who = key(1);
@@ -40,6 +54,8 @@ fn advice_at(reason: &str, request: &str, chain: usize) -> Vec<Advice> {
         session: Some("study-1"),
         who: Some(&who),
         credentials: &ids,
+        stated,
+        modules: &shipped_names(),
         node: "ix-1.example",
         now: UnixSecond::new(1_800_000_000).unwrap(),
     };
@@ -207,6 +223,8 @@ fn a_hostile_name_changes_no_command() {
             session: Some(session),
             who: Some(who),
             credentials: &[],
+            stated: None,
+            modules: &shipped_names(),
             node,
             now: UnixSecond::default(),
         };
@@ -215,4 +233,135 @@ fn a_hostile_name_changes_no_command() {
     assert!(refused(&key(1), "s", "ix-1.example").is_some());
     assert_eq!(refused("$(reboot)", "s", "ix-1.example"), None);
     assert_eq!(refused(&key(1), "s", "$(reboot)"), None);
+}
+
+/// A grant of several modules, a filter that a shell would run, and stated amounts.
+fn present_grant(rtt: ModuleHash) -> Grant {
+    let other = ModuleHash::of_bytes(b"another module");
+    Grant {
+        modules: ModuleSet { hashes: [rtt, other].into(), signers: [key(3).parse().unwrap()].into() }.into(),
+        filters: ["udp port 53 or tcp port $(reboot)".parse().unwrap()].into(),
+        interfaces: Some(["eth0", "eth1"].map(|name| name.parse().unwrap()).into()),
+        view: Some("payload=64".parse().unwrap()),
+        writes: Some([Name::new("ttl").unwrap()].into()),
+        ceilings: Ceilings { memory: Some(Bytes(16 << 20)), sessions: Some(3), ..Ceilings::NONE },
+        nodes: Some(
+            ["ix-1.example".parse().unwrap(), "*.lab.example".parse().unwrap()].into_iter().collect(),
+        ),
+        expires: UnixSecond::new(1_924_992_000),
+        delegations: Some(1),
+        ..Grant::default()
+    }
+}
+
+/// The grant that a command states.
+fn granted(line: &str) -> Grant {
+    match parsed(line) {
+        Command::Grant(args) => super::grant_of(&args).unwrap(),
+        Command::Delegate(args) => {
+            // The parts that are left out are those of the delegator, who has all rights here.
+            super::delegated_grant(&args, &Grant::default()).unwrap()
+        }
+        _ => panic!("{line}"),
+    }
+}
+
+#[test]
+fn a_command_for_a_new_credential_keeps_the_rights_of_the_present_one() {
+    let rtt = ModuleHash::of_bytes(crate::shipped::find("rtt").unwrap().wasm);
+    let present = present_grant(rtt);
+    let excess = |part, requested: &str, given: &str| {
+        RequestRefusal::Excess(vec![GrantExcess { part, requested: requested.into(), given: given.into() }])
+            .to_string()
+    };
+    let module = ModuleHash::of_bytes(b"a third module");
+    let with_module = ModuleSet {
+        hashes: [rtt, ModuleHash::of_bytes(b"another module"), module].into(),
+        signers: [key(3).parse().unwrap()].into(),
+    };
+    let memory = Ceilings { memory: Some(Bytes(24 << 20)), ..present.ceilings };
+    for (part, requested, given, wanted) in [
+        (
+            GrantPart::Resource(Resource::Memory),
+            "24 MiB".to_owned(),
+            "16 MiB",
+            Grant { ceilings: memory, ..present.clone() },
+        ),
+        (
+            GrantPart::Modules,
+            format!("`x`, {module}, unsigned"),
+            "…",
+            Grant { modules: with_module.into(), ..present.clone() },
+        ),
+        (
+            GrantPart::Interfaces,
+            "eth2".to_owned(),
+            "eth0, eth1",
+            Grant {
+                interfaces: Some(["eth0", "eth1", "eth2"].map(|name| name.parse().unwrap()).into()),
+                ..present.clone()
+            },
+        ),
+        (
+            GrantPart::View,
+            "payload=128".to_owned(),
+            "payload=64",
+            Grant { view: Some("payload=128".parse().unwrap()), ..present.clone() },
+        ),
+        (GrantPart::Delegations, "2".to_owned(), "1", Grant { delegations: Some(2), ..present.clone() }),
+    ] {
+        for chain in [1, 2] {
+            let reason = excess(part, &requested, given);
+            let advice = &advice_with(&reason, "load", chain, Some(&present))[0];
+            let line = advice.command.as_deref().unwrap();
+            // The present credential expires in 2031, and so does the new one.
+            let wanted = Grant { expires: UnixSecond::new(1_924_992_000), ..wanted.clone() };
+            assert_eq!(granted(line), wanted, "{line}");
+            assert!(advice.states_rights && !line.contains(" MODULE"), "{line}");
+            // A shipped module has its name, and another one its hash.
+            assert!(line.contains("--module rtt ") && !line.contains(&rtt.to_string()), "{line}");
+        }
+    }
+    // A right that the delegation passes on whole is missing above it.
+    let reason = excess(GrantPart::Modules, &format!("`x`, {module}, unsigned"), "…");
+    let any = Grant { modules: Default::default(), ..present };
+    let advice = &advice_with(&reason, "load", 2, Some(&any))[0];
+    assert!(advice.command.is_none() && advice.text.contains("from which it was delegated"), "{advice:?}");
+}
+
+#[test]
+fn the_options_of_a_grant_are_those_of_the_commands() {
+    let rtt = ModuleHash::of_bytes(crate::shipped::find("rtt").unwrap().wasm);
+    for grant in [Grant { expires: UnixSecond::new(1_924_992_000), ..Grant::default() }, present_grant(rtt)] {
+        for (command, words) in [
+            (GrantCommand::Grant, "weir grant --key KEY --to "),
+            (GrantCommand::Delegate, "weir delegate CREDENTIAL --key KEY --to "),
+        ] {
+            let options =
+                grant.options(command).unwrap().into_iter().map(|(option, value)| match value.as_str() {
+                    "" => format!(" --{option}"),
+                    value => format!(" '--{option}={value}'"),
+                });
+            let line = format!("{words}{}{}", key(1), options.collect::<String>());
+            let view = granted(&line).view.filter(|view| view.to_string() != "all");
+            assert_eq!(Grant { view, ..granted(&line) }, grant, "{line}");
+        }
+    }
+}
+
+#[test]
+fn advice_and_commands_name_shipped_modules() {
+    let rtt = ModuleHash::of_bytes(crate::shipped::find("rtt").unwrap().wasm);
+    let other = ModuleHash::of_bytes(b"another module");
+    let excess = GrantExcess {
+        part: GrantPart::Modules,
+        requested: format!("`mine`, {rtt}, unsigned"),
+        given: other.to_string(),
+    };
+    let advice = &advice_at(&RequestRefusal::Excess(vec![excess]).to_string(), "load", 1)[0];
+    assert_eq!(
+        advice.text,
+        format!("A new credential has to allow modules: `mine`, rtt, unsigned, not only {other}.")
+    );
+    assert!(advice.command.as_deref().unwrap().ends_with("--module rtt"), "{advice:?}");
 }

@@ -47,8 +47,17 @@ fn show(out: &mut impl Write, tree: &CredentialTree) -> io::Result<()> {
 
 /// Prints a delegation and those below it. A node that nests them deeper than a chain can be gets no further lines.
 fn print_delegation(out: &mut impl Write, depth: usize, delegation: &DelegationStatus) -> io::Result<()> {
-    let DelegationStatus { id, holder, expires_s: _, revoked, allows: _, used, sessions, delegates } =
-        delegation;
+    let DelegationStatus {
+        id,
+        holder,
+        expires_s: _,
+        revoked,
+        allows: _,
+        options: _,
+        used,
+        sessions,
+        delegates,
+    } = delegation;
     // The identifier contains the time at which the credential expires.
     write!(out, "{:1$}{2} {3}", "", 4 * depth, plain(holder), plain(id))?;
     if *revoked {

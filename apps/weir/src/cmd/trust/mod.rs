@@ -137,7 +137,16 @@ pub fn key(out: &mut impl Write, command: &KeyCommand) -> Result<(), Failure> {
 /// `weir grant`.
 pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let root = read_identity(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let grant = Grant {
+    let grant = grant_of(args)?;
+    let credential =
+        Credential::mint(&root, args.to, grant, Some(now()), &mut OsRng).map_err(SigningError::from)?;
+    warn_if_expired(Some(args.until));
+    write_credential(out, &credential, args.out.as_deref())
+}
+
+/// Returns the grant that the options of `weir grant` state.
+fn grant_of(args: &GrantArgs) -> Result<Grant, Failure> {
+    Ok(Grant {
         view: Some(args.view),
         writes: field_names(args.write),
         unmetered: args.unmetered.iter().copied().collect(),
@@ -146,11 +155,20 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
         expires: Some(args.until),
         delegations: args.delegations.limit(),
         ..common_grant(&args.limits, &args.modules, &args.signers)?
-    };
-    let credential =
-        Credential::mint(&root, args.to, grant, Some(now()), &mut OsRng).map_err(SigningError::from)?;
-    warn_if_expired(Some(args.until));
-    write_credential(out, &credential, args.out.as_deref())
+    })
+}
+
+/// Returns the grant that the options of `weir delegate` state, for a delegator with `own_grant`.
+fn delegated_grant(args: &DelegateArgs, own_grant: &Grant) -> Result<Grant, Failure> {
+    Ok(Grant {
+        view: args.view.map_or(own_grant.default_delegation().view, InheritArg::value),
+        writes: args.write.value().and_then(field_names),
+        ceilings: args.amounts.ceilings(),
+        nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
+        expires: args.until,
+        delegations: args.delegations.value(),
+        ..common_grant(&args.limits, &args.modules, &args.signers)?
+    })
 }
 
 /// Warns about a credential that has expired already, which is probably a mistake.
@@ -170,15 +188,7 @@ pub fn delegate(out: &mut impl Write, args: &DelegateArgs) -> Result<(), Failure
     let holder = read_identity(&args.signer.key, args.signer.passphrase_file.as_deref())?;
     let own_grant =
         credential.claimed_grant().map_err(|refusal| SigningError::from(MintError::from(refusal)))?;
-    let grant = Grant {
-        view: args.view.map_or(own_grant.default_delegation().view, InheritArg::value),
-        writes: args.write.value().and_then(field_names),
-        ceilings: args.amounts.ceilings(),
-        nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
-        expires: args.until,
-        delegations: args.delegations.value(),
-        ..common_grant(&args.limits, &args.modules, &args.signers)?
-    };
+    let grant = delegated_grant(args, &own_grant)?;
     let delegated =
         credential.delegate(&holder, args.to, grant, Some(now()), &mut OsRng).map_err(SigningError::from)?;
     warn_if_expired(args.until);
