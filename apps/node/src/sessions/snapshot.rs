@@ -99,6 +99,7 @@ impl Node {
         };
         SessionStatus {
             name: name.to_string(),
+            id: session.id,
             credential: session.owner.as_ref().and_then(SessionOwner::dated_id).map(|id| id.to_string()),
             priority: session.spec.priority,
             memory_reserved: memory.reserved.0,

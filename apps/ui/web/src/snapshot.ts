@@ -78,6 +78,8 @@ export interface TableStatus {
 
 export interface SessionStatus {
   name: string;
+  /** Tells successive sessions with the same name apart. Nodes before this field leave it out. */
+  id?: number;
   credential?: string;
   priority: number;
   memory_reserved: number;

@@ -4,8 +4,8 @@ import { batch, computed, signal } from "@preact/signals";
 import type { ApiState } from "./api";
 import { Series, sampleOfNode, sampleOfSession } from "./model/samples";
 import { LossMeter, type Loss } from "./model/losses";
-import { rowOf, type SessionRow } from "./model/sessions";
-import type { Snapshot, SnapshotRates } from "./snapshot";
+import { hasRight, rowOf, type SessionRow } from "./model/sessions";
+import type { SessionStatus, Snapshot, SnapshotRates } from "./snapshot";
 
 /** The answer of `/api/state`; `null` until it has arrived. */
 export const state = signal<ApiState | null>(null);
@@ -27,6 +27,10 @@ export const now = signal(Date.now());
 
 /** True if the page can send requests that change something. */
 export const mayManage = computed(() => state.value?.may_manage === true);
+/** Returns true if the page can change a session. */
+export function mayChange(session: SessionStatus): boolean {
+  return mayManage.value && hasRight(session, "manage", state.value?.who ?? "");
+}
 /** True while `weir ui` answers this tab. */
 export const isConnected = computed(() => snapshot.value !== null && lost.value?.part !== "ui" && unknown.value === null);
 /** True while what is shown is not the present state. */

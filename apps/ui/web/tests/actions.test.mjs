@@ -41,6 +41,20 @@ test("a share is checked as one types, applied, and undone", () => withPage({ pa
   assert.equal(await form.getByRole("button", { name: "Undo" }).count(), 0);
 }));
 
+test("a session that replaced one of the same name gets neither its undo nor what was typed", () => withPage({ path: "#/session/alice" }, async (page, mock) => {
+  const form = share(page);
+  await form.getByLabel("Slice").fill("4 ms");
+  await form.getByRole("button", { name: "Apply" }).click();
+  await form.getByRole("button", { name: "Undo" }).waitFor();
+  await form.getByLabel("Memory").fill("96 MiB");
+  // The session is closed, and another one has its name.
+  Object.assign(mock.node.sessions[0], { id: 2, memory_reserved: 32 << 20 });
+  await page.waitForFunction(() => document.querySelector("form.share input").value === "32 MiB", null, { timeout: 4000 });
+  assert.equal(await form.getByRole("button", { name: "Undo" }).count(), 0);
+  assert.equal(await form.getByText("The share is changed.").count(), 0);
+  assert.equal(mock.requests.length, 1);
+}));
+
 test("an answer of admission about an earlier text does not enable Apply", () => withPage({ path: "#/session/alice" }, async (page, mock) => {
   const form = share(page);
   mock.checkDelayMs = 900;

@@ -74,7 +74,7 @@ function session(n, hostile, r) {
   const losing = n % 10 === 1;
   return {
     load: { cpu: losing ? 0.12 : (slice / 1e7) * (0.4 + 0.6 * r()), packets: 500 + Math.round(9_000 * r()), losing },
-    name, ...(n % 3 === 0 ? {} : { credential: `${ID(n)} (until 2027-01-01)` }), priority: n % 4,
+    name, ...(n % 3 === 0 ? {} : { credential: `${ID(n)} (until 2027-01-01)` }), id: 1, priority: n % 4,
     memory_reserved: 64 << 20, memory_used: Math.round((8 + 40 * r()) * 2 ** 20), memory_max: 128 << 20, memory_low: 0, memory_refused: 0, limits: { records_per_second: 1000, ...(losing ? { records_over_rate: 1234 } : {}), record_storage: 1e9, record_storage_used: 4e8 },
     cpu: [{ name: "main", core: 1 + (n % 3), period_ns: 1e7, slice_ns: slice, borrow: n % 2 === 0, weight: 100, used_ns: 5e11, spare_ns: 0, periods_missed: 3, overruns: 17 }],
     channels: [{ name: "main", interface: "eth0", filter: hostile ? HOSTILE : "tcp port 443", view: n % 2 ? "payload=none" : "", waiting: losing ? 4000 : 12, queue: 4096, packets: 1e8, bytes: 7e10, drops: losing ? { "queue-full": 2e5, lagged: 30 } : {}, findings: { "bad-udp": 3 } }],

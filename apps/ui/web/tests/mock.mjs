@@ -102,7 +102,7 @@ export class Mock {
     const [, , what, number, part] = url.pathname.split("/");
     if (this.nodeError !== null && !["state", "watch", "history", "runs"].includes(what)) return json(502, { error: this.nodeError });
     switch (what) {
-      case "state": return json(200, { node: "ix-1", address: "/run/weir/node.sock", weir: "0.1.0", who: may_manage ? "the operator" : "holder weir-key:abc", may_manage, modules: MODULES(hostile), run_bytes_max: 1e9 });
+      case "state": return json(200, { node: "ix-1", address: "/run/weir/node.sock", weir: "0.1.0", who: this.who ?? (may_manage ? "the operator" : "holder weir-key:abc"), may_manage, run_interfaces: this.runInterfaces, modules: MODULES(hostile), run_bytes_max: 1e9 });
       case "watch": return this.stream(response, this.watchers, this.watchLine());
       case "history": return json(200, history(this.node, url.searchParams.get("session")));
       case "request": return this.request(JSON.parse(await body(request)), json);

@@ -234,6 +234,26 @@ test("the example snapshot of the protocol is shown, with unknown rates as such"
   await page.getByText("This node does not state the weight.").waitFor();
 }));
 
+test("a delegate's session that its holder shares for following is followed, and has no controls but the end", () => withPage({ may_manage: true }, async (page, mock) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  mock.who = `holder ${key(7)}`;
+  const shared = (rights) => example(({ sessions: [session] }) => {
+    session.share = rights.map((right) => `${right}=${key(7)}`);
+    session.modules[0].streams = ["rows"];
+  });
+  mock.raw = shared(["follow"]);
+  await page.reload();
+  await page.locator(".sessions").getByRole("link", { name: "greedy" }).click();
+  await page.getByText("does not share the right to change it").waitFor();
+  assert.equal(await page.getByRole("button", { name: /Unload/ }).count() + await page.locator("form.share").count(), 0);
+  await page.getByRole("button", { name: "Follow rows" }).waitFor();
+  await page.getByRole("button", { name: "Close session" }).waitFor();
+  // The right to manage gives the controls.
+  mock.raw = shared(["manage"]);
+  await page.locator("form.share").waitFor();
+  await page.getByText("does not share its rows").waitFor();
+}));
+
 test("a holder sees neither cores nor the parts of a delegate's session", () => withPage({}, async (page, mock) => {
   mock.raw = example((snapshot) => {
     snapshot.cores = [];

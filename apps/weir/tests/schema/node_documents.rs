@@ -182,6 +182,7 @@ fn finding() -> FindingStatus {
 fn session(called: &str) -> SessionStatus {
     SessionStatus {
         name: called.to_owned(),
+        id: 7,
         credential: Some(text()),
         priority: u8::MAX,
         memory_reserved: 1,
@@ -329,8 +330,8 @@ fn a_tree_of_credentials_fits_its_schema_and_is_printed_without_control_characte
         expires_s: Some(u64::MAX),
         revoked: true,
         allows: vec![(text(), text())],
-        used: vec![ceiling.clone()],
         options: vec![(text(), text())],
+        used: vec![ceiling.clone()],
         sessions: texts(),
         delegates,
     };

@@ -107,6 +107,7 @@ fn sums(session: SessionStatus) -> SessionStatus {
         sums_only: true,
         // All fields are listed, so that a new field is not visible by default.
         name: session.name,
+        id: session.id,
         // The delegator needs the credential's identifier for a revocation.
         credential: session.credential,
         priority: session.priority,

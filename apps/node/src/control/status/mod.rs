@@ -286,6 +286,9 @@ pub struct OutputStatus {
 pub struct SessionStatus {
     /// Name of the session, as the requester knows it.
     pub name: String,
+    /// Number that tells successive sessions with the same name apart, as in the ledger.
+    #[serde(default)]
+    pub id: u64,
     /// Identifier of the owner's credential, with the time at which the credential expires; `None` for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,

@@ -26,6 +26,17 @@ export interface Cell {
   text: string;
 }
 
+/**
+ * Returns true if a user may change or follow a session: one of the user's own, or a delegate's that shares this right. `who` is
+ * the user's description in the state, which ends with the user's key. The shares of an own session are with other keys.
+ */
+export function hasRight(session: SessionStatus, right: "manage" | "follow", who: string): boolean {
+  if (session.sums_only) return false;
+  const key = /weir-key:\w+$/.exec(who)?.[0];
+  const shares = (session.share ?? []).filter((share) => key !== undefined && share.endsWith(`=${key}`));
+  return shares.length === 0 || shares.includes(`${right}=${key}`);
+}
+
 /** An amount that was received, beside the amount that was promised. */
 export interface Measure extends Cell {
   promised: string;

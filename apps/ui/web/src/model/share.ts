@@ -31,6 +31,11 @@ export interface OutputFields {
 const PERIOD_NS = { min: 100_000, max: 10_000_000_000 };
 const WEIGHT_MAX = 65_535;
 
+/** Returns a text that no other session of the node has, also not a later one with the same name. */
+export function identityOf(session: SessionStatus): string {
+  return `${session.name}#${session.id ?? ""}`;
+}
+
 /** Returns the form of a session's present share, with exact amounts. */
 export function formOf(session: SessionStatus): ShareForm {
   return {

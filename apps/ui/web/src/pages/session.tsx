@@ -12,10 +12,10 @@ import { ShareSection } from "../parts/share-form";
 import { Foreign, Key, State, Title } from "../parts/text";
 import { shown } from "../model/text";
 import { lossRate, lossWords } from "../model/losses";
-import { stateOf } from "../model/sessions";
+import { hasRight, stateOf } from "../model/sessions";
 import { bytes, perSecond, whole } from "../model/units";
 import type { SessionStatus } from "../snapshot";
-import { losses, mayManage, rates, snapshot } from "../store";
+import { losses, mayManage, rates, snapshot, state as user } from "../store";
 
 /** One session: promised and received, losses with causes, modules, rows, and its share. */
 export function SessionPage({ name }: { name: string }) {
@@ -34,6 +34,7 @@ export function SessionPage({ name }: { name: string }) {
   const state = stateOf(session);
   const lost = losses.value.get(name) ?? [];
   const words = lossWords(lost);
+  const mayFollow = hasRight(session, "follow", user.value?.who ?? "");
   return (
     <div class="session-page">
       <p class="crumbs"><a href="#/node">Sessions</a></p>
@@ -62,7 +63,7 @@ export function SessionPage({ name }: { name: string }) {
       {(session.findings?.latest ?? []).length > 0 && (
         <section aria-labelledby="found"><h2 id="found">Findings</h2><FindingList list={session.findings?.latest ?? []} /></section>
       )}
-      <Rows session={name} isHidden={session.sums_only === true} streams={session.modules.flatMap((module) => module.streams.map((stream) => `${module.name}.${stream}`))} />
+      <Rows session={name} isHidden={!mayFollow} streams={mayFollow ? session.modules.flatMap((module) => module.streams.map((stream) => `${module.name}.${stream}`)) : []} />
     </div>
   );
 }

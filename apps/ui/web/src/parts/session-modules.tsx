@@ -2,7 +2,7 @@ import { api } from "../api";
 import { shown } from "../model/text";
 import { bytes, nanos, percent, si, whole } from "../model/units";
 import type { ModuleStatus, SessionRates, SessionStatus } from "../snapshot";
-import { mayManage } from "../store";
+import { mayChange } from "../store";
 import { refusal } from "./act";
 import { ask } from "./dialog";
 import { Table } from "./table";
@@ -18,7 +18,7 @@ const TIERS: Record<string, string> = {
 /** The modules of a session, and those that have ended, with their faults. */
 export function Modules({ session, rates }: { session: SessionStatus; rates: SessionRates | undefined }) {
   const ended = session.ended ?? [];
-  const mayUnload = mayManage.value && !session.sums_only;
+  const mayUnload = mayChange(session);
   if (session.modules.length + ended.length === 0) {
     return <section aria-labelledby="modules"><h2 id="modules">Modules</h2><p class="soft">No module is loaded. <code>weir load {shown(session.name)} MODULE</code> loads one.</p></section>;
   }

@@ -3,9 +3,9 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, type ChangeRequest } from "../api";
-import { changeOf, faultsOf, formOf, statesAll, type ShareForm } from "../model/share";
+import { changeOf, faultsOf, formOf, identityOf, statesAll, type ShareForm } from "../model/share";
 import type { SessionStatus } from "../snapshot";
-import { isStale, mayManage } from "../store";
+import { isStale, mayChange, mayManage } from "../store";
 import { refusal } from "./act";
 import { Facts } from "./table";
 import { Foreign, Note, Problem } from "./text";
@@ -18,7 +18,7 @@ export function ShareSection({ session }: { session: SessionStatus }) {
   return (
     <section aria-labelledby="share">
       <h2 id="share">Share</h2>
-      {mayManage.value && !session.sums_only ? <Editor session={session} /> : <Present session={session} />}
+      {mayChange(session) ? <Editor key={identityOf(session)} session={session} /> : <Present session={session} />}
     </section>
   );
 }
@@ -27,7 +27,7 @@ export function ShareSection({ session }: { session: SessionStatus }) {
 function Present({ session }: { session: SessionStatus }) {
   return (
     <>
-      <p class="soft">{session.sums_only ? "The holder of this session does not share the right to change it." : "Your credential lets you look at this session, and not change it."}</p>
+      <p class="soft">{mayManage.value ? "The holder of this session does not share the right to change it." : "Your credential lets you look at this session, and not change it."}</p>
       <Facts facts={[
         ["Memory", bytes(session.memory_reserved)],
         ...session.cpu.map((cpu): [string, string] => [`CPU ${cpu.name}`, cpu.period_ns > 0 ? `${nanos(cpu.slice_ns)} in ${nanos(cpu.period_ns)}` : "no reservation"]),
@@ -37,7 +37,10 @@ function Present({ session }: { session: SessionStatus }) {
   );
 }
 
-/** The last change of each session by this page. It stays while other pages are shown, and so does `Undo`. */
+/**
+ * The last change of each session by this page, by the session's identity. It stays while other pages are shown, and so does
+ * `Undo`. A session that has replaced another one of the same name has none.
+ */
 const lastChanges = signal<ReadonlyMap<string, LastChange>>(new Map());
 interface LastChange {
   notes: string[];
@@ -53,9 +56,9 @@ function Editor({ session }: { session: SessionStatus }) {
   const [check, setCheck] = useState<Check>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
-  const done = lastChanges.value.get(session.name) ?? null;
+  const done = lastChanges.value.get(identityOf(session)) ?? null;
   const setDone = (change: LastChange) => {
-    lastChanges.value = new Map(lastChanges.value).set(session.name, change);
+    lastChanges.value = new Map(lastChanges.value).set(identityOf(session), change);
   };
   const latest = useRef(session);
   latest.current = session;
