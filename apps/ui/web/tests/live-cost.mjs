@@ -1,4 +1,4 @@
-// The cost of the page on a live node: node live-cost.mjs WEIR SOCKET NODE_PID SESSION. The node has 200 sessions, of which
+// The cost of the page on a live node: node live-cost.mjs WEIR SOCKET NODE_PID SESSION, by `live_node.py`. The node has 200 sessions, of which
 // SESSION has traffic, and an interval of the ledger of a second. Prints medians with quartiles, and the targets.
 
 import assert from "node:assert/strict";
