@@ -33,7 +33,7 @@ await picture("credentials", 900);
 await go("#/decisions", 1000);
 await page.getByLabel("Outcome").selectOption("refused");
 await page.waitForTimeout(500);
-await picture("decisions", 860);
+await picture("decisions", 729);
 
 await go("#/ledger", 800);
 await picture("ledger", 800);
