@@ -15,10 +15,10 @@ use weir_node::control::protocol::{
     CeilingStatus, ControlRequest, CredentialTree, DelegationStatus, Reply, RootStatus,
 };
 use weir_trust::credential::{Credential, DatedId};
-use weir_trust::grant::Grant;
+use weir_trust::grant::{Grant, Resource};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
-use weir_units::{Escape as _, shell_line};
+use weir_units::{Bytes, Escape as _, shell_line};
 
 /// Adds entries to the list in a file, signs it, and returns it; or a text for people.
 pub type ExtendList = fn(&Path, &Identity, Issuer, &RevokedSet) -> Result<RevocationList, String>;
@@ -40,6 +40,28 @@ pub fn issuer_at(node: &NodeLocation) -> Option<Issuer> {
         return Some(Issuer::root(identity.public()));
     }
     Credential::parse(credential).ok().and_then(|credential| Issuer::of_holder(&credential))
+}
+
+/// Returns the interfaces that the user's credential names.
+pub(crate) fn interfaces(node: &NodeLocation) -> Option<Vec<String>> {
+    let NodeLocation::Remote { credential, .. } = node else { return None };
+    let grant = Credential::parse(credential).ok()?.claimed_grant().ok()?;
+    Some(grant.interfaces?.iter().map(ToString::to_string).collect())
+}
+
+/// Returns the memory that is left to the sessions of the user's credential; `None` without a limit.
+///
+/// # Errors
+/// The node refuses, or the connection fails.
+pub(crate) fn memory_left(node: &NodeLocation) -> Result<Option<Bytes>, ClientError> {
+    if !matches!(node, NodeLocation::Remote { credential, .. } if !credential.is_empty()) {
+        return Ok(None);
+    }
+    // A holder's tree begins with the own credential.
+    let own = tree(node)?.roots.into_iter().flat_map(|root| root.grants).next();
+    let used = own.map(|own| own.used).unwrap_or_default();
+    let memory = used.iter().find(|it| it.resource == Resource::Memory.definition().title);
+    Ok(memory.map(|CeilingStatus { granted, used, .. }| Bytes(granted.saturating_sub(*used))))
 }
 
 /// The answer to a request for credentials.

@@ -100,6 +100,9 @@ struct Description<'a> {
     weir: &'static str,
     who: String,
     may_manage: bool,
+    /// The interfaces that the user's credential names; `None` without a credential, and for one that names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_interfaces: Option<Vec<String>>,
     modules: &'a [PageModule],
 }
 
@@ -151,6 +154,7 @@ impl Ui {
             weir: env!("CARGO_PKG_VERSION"),
             who,
             may_manage: !self.is_read_only,
+            run_interfaces: credentials::interfaces(&self.node),
             modules: &self.modules,
         }
     }
@@ -184,6 +188,14 @@ impl RunningUi {
                 watched.state.handle(received, Instant::now());
                 ControlFlow::Continue(())
             });
+        })?;
+        let checked = Arc::downgrade(&ui);
+        std::thread::Builder::new().name("weir-ui-silence".to_owned()).spawn(move || {
+            while let Some(ui) = checked.upgrade() {
+                ui.state.check_silence(Instant::now());
+                drop(ui);
+                std::thread::sleep(Duration::from_secs(1));
+            }
         })?;
         let handler = Arc::clone(&ui);
         let thread = std::thread::Builder::new()

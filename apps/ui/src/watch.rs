@@ -3,11 +3,14 @@
 use crate::history::{History, HistoryColumns};
 use serde::Serialize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_http::{Bytes, Sink};
 use weir_node::client::ClientError;
 use weir_node::client::rates::SnapshotRates;
 use weir_node::control::protocol::Snapshot;
+
+/// The time without a snapshot or an error after which a node counts as lost. Pages wait a little longer for this server.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The node's latest state, the pages that follow it, and the history.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ struct State {
     history: History,
     /// The time at which the connection to the node was lost; `None` while there is one.
     lost: Option<Instant>,
+    /// The time of the latest snapshot or error.
+    heard: Option<Instant>,
 }
 
 /// A line of the stream: the node's state.
@@ -54,6 +59,7 @@ impl NodeState {
     /// Handles a snapshot, or an error of the connection. Pages that have gone are removed, and slow ones miss lines.
     pub fn handle(&self, received: Result<Box<Snapshot>, &ClientError>, now: Instant) {
         let mut state = self.lock();
+        state.heard = Some(now);
         let line = match received {
             Ok(snapshot) => {
                 let rates = SnapshotRates::between(state.latest.as_deref(), &snapshot);
@@ -69,8 +75,19 @@ impl NodeState {
                 line(&LostLine { lost: &error.to_string(), since_s })
             }
         };
-        state.pages.retain(|page| page.offer(line.clone()).is_ok());
-        state.line = line;
+        state.send(line);
+    }
+
+    /// Tells the pages that the node is silent, if it is. The connection stays, as the node may only be slow.
+    pub fn check_silence(&self, now: Instant) {
+        let mut state = self.lock();
+        let heard = *state.heard.get_or_insert(now);
+        let silent = now.saturating_duration_since(heard);
+        if silent >= SILENCE_MAX {
+            let since = *state.lost.get_or_insert(heard);
+            let since_s = now.saturating_duration_since(since).as_secs();
+            state.send(line(&LostLine { lost: "the node does not answer", since_s }));
+        }
     }
 
     /// Returns the history of a session, or of the node, as JSON.
@@ -87,6 +104,14 @@ impl NodeState {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Sends a line to all pages, and later to new ones.
+    fn send(&mut self, line: Bytes) {
+        self.pages.retain(|page| page.offer(line.clone()).is_ok());
+        self.line = line;
     }
 }
 

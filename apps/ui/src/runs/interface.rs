@@ -3,6 +3,7 @@
 use super::process::RunProcess;
 use super::{Run, RunState};
 use crate::access::random_text;
+use crate::credentials;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -45,8 +46,14 @@ pub(super) fn start(plan: InterfacePlan, run: Arc<Run>, node: Arc<NodeLocation>)
 /// Creates a session, follows its records for the time of the run, and closes the session.
 fn execute(plan: &InterfacePlan, run: &Run, node: &NodeLocation) -> Result<(), String> {
     let session = format!("ui-{}", random_text().get(..NAME_DIGITS).unwrap_or_default());
+    // A session that states no memory can ask for more than a modest credential has left.
+    let left = credentials::memory_left(node).map_err(|error| error.to_string())?;
     let request = |request: serde_json::Value| -> Result<(), String> {
-        let request: ControlRequest = serde_json::from_value(request).map_err(|error| error.to_string())?;
+        let mut request: ControlRequest =
+            serde_json::from_value(request).map_err(|error| error.to_string())?;
+        if let (ControlRequest::Create(session), Some(left)) = (&mut request, left) {
+            session.memory = session.memory.min(left);
+        }
         let executed = Client::connect_to(node).and_then(|mut client| client.execute(request, &[]));
         executed.map(drop).map_err(|error: ClientError| error.to_string())
     };

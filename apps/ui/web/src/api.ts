@@ -11,7 +11,7 @@ export interface ApiState {
   may_manage: boolean;
   modules: ModuleInfo[];
   run_bytes_max: number | null;
-  /** Interfaces on which a run may listen; without this field those of the node. */
+  /** Interfaces that the user's credential names. Without this field, those of the node, if the user sees them. */
   run_interfaces?: string[];
 }
 

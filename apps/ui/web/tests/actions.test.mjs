@@ -202,6 +202,32 @@ test("an interface is the source of a run, and a run can be cancelled", () => wi
   assert.equal(mock.runs.size, 0);
 }));
 
+test("a holder chooses an interface that the credential names, or types one that the page cannot know", () => withPage({}, async (page, mock) => {
+  await page.locator(".sessions").getByRole("link", { name: "alice" }).waitFor();
+  mock.runInterfaces = ["eth7"];
+  const open = async () => {
+    await page.evaluate(() => { location.hash = "#/run"; });
+    await page.reload();
+    await page.getByRole("button", { name: "Interface" }).click();
+  };
+  await open();
+  assert.deepEqual(await page.getByRole("combobox", { name: "Interface" }).locator("option").allInnerTexts(), ["eth7"]);
+  // A holder sees no interfaces of the node, and has no session here.
+  mock.runInterfaces = undefined;
+  [mock.node.interfaces, mock.node.sessions] = [[], []];
+  await open();
+  await page.getByRole("button", { name: /^Run/ }).click();
+  await page.getByText("Choose an interface.").waitFor();
+  await page.getByRole("textbox", { name: "Interface" }).fill(" eth3");
+  await page.getByRole("button", { name: /^Run/ }).click();
+  await page.waitForFunction(() => document.querySelector(".faults")?.textContent.includes("module"));
+  assert.equal(mock.requests.length, 0, "no module is chosen");
+  await page.getByRole("checkbox", { name: /dns/ }).check();
+  await page.getByRole("button", { name: /^Run/ }).click();
+  await page.getByText("Done").waitFor();
+  assert.deepEqual(mock.requests[0].source, { interface: { name: "eth3", seconds: 30 } });
+}));
+
 test("a run ends when the page is closed", () => withPage({ path: "#/run" }, async (page, mock) => {
   await page.setInputFiles("#capture", { name: "x.pcap", mimeType: "", buffer: Buffer.alloc(100, 1) });
   await page.getByRole("button", { name: "Run 3 modules" }).click();

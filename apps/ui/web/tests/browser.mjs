@@ -32,6 +32,9 @@ export async function withPage(options, test) {
   page.on("console", (message) => {
     if (message.type() === "error" && !/Failed to load resource|ERR_|Blocked script execution in/.test(message.text())) errors.push(message.text());
   });
+  context.on("request", (request) => {
+    if (!request.url().startsWith(`${mock.origin}/`) && !/^(?:blob|data|about|chrome-error):/.test(request.url())) errors.push(`a request to ${request.url()}`);
+  });
   try {
     await page.goto(`${mock.origin}/#TOKEN`);
     if (path !== null) {

@@ -190,7 +190,11 @@ fn an_address_opens_one_browser_which_sees_the_node() {
     let output = command.args(["ui", "--address"]).env("XDG_RUNTIME_DIR", testbed.path()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let second = said.trim().strip_prefix(&format!("http://{}/#", page.host)).expect(&said);
-    assert!(page.open(second).is_some());
+    // Both browsers work from then on.
+    let other = Browser { page: &page, field: format!("Bearer {}", page.open(second).unwrap()) };
+    for either in [&browser, &other] {
+        assert_eq!(either.get("/api/state").status(), "200");
+    }
 
     let state = browser.get("/api/state").json();
     assert_eq!((&state["node"], &state["may_manage"]), (&json!("test"), &json!(true)));
@@ -424,6 +428,92 @@ fn a_lost_node_is_shown_and_found_again() {
     assert_eq!(browser.post("/api/request", &json!({"close": {"session": "alice"}})).status(), "502");
     testbed.start();
     assert!(lines.any(|line| line["snapshot"]["node"] == "test"));
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_shown_as_lost_while_the_page_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        // A node that accepts, and then sends a byte of an answer from time to time.
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                for byte in br#"{"weir":1,"reply":{"snapshot":{"node":"slow","#.iter().cycle() {
+                    if stream.write_all(&[*byte]).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(500));
+                }
+            });
+        }
+    });
+    let page = Page::serve(&socket, folder.path(), &[]);
+    let browser = Browser::open(&page);
+    let mut lines = browser.lines("/api/watch");
+    let lost = lines.next().unwrap();
+    assert_eq!(lost["lost"], "the node does not answer");
+    let later = lines.find(|line| line["since_s"].as_u64() > lost["since_s"].as_u64()).unwrap();
+    assert_eq!(later["lost"], "the node does not answer", "{later}");
+    // Nothing else of the page waits for the node.
+    assert_eq!(page.send("GET", "/app.js", &[], b"").status(), "200");
+    assert_eq!(browser.get("/api/state").status(), "200");
+    assert_eq!(browser.get("/api/history").status(), "200");
+}
+
+#[test]
+fn the_plotted_numbers_are_those_of_the_ledger() {
+    if !is_inside("ui::the_plotted_numbers_are_those_of_the_ledger") {
+        return;
+    }
+    const PACKETS: usize = 3_000;
+    let mut testbed = Testbed::new(SESSIONS);
+    load_emitter(&testbed);
+    let page = Page::of(&testbed, &[]);
+    let browser = Browser::open(&page);
+    let mut lines = browser.lines("/api/watch");
+    let session = |line: &Value| line["snapshot"]["sessions"][0].clone();
+    let first = session(&lines.find(|line| line["rates"]["sessions"][0]["packets"].is_number()).unwrap());
+    for _ in 0..PACKETS / 100 {
+        testbed.send(&vec![udp(1, b"x"); 100]);
+    }
+    let is_done = |line: &Value| session(line)["channels"][0]["packets"] == PACKETS;
+    let last = session(&lines.find(is_done).unwrap());
+    // The sums of the plotted rates are the growth of the counters.
+    let history = browser.get("/api/history?session=alice").json();
+    let numbers = |column: &Value| -> Vec<f64> {
+        column.as_array().unwrap().iter().map(|number| number.as_f64().unwrap_or(0.0)).collect()
+    };
+    let at = numbers(&history["at_ms"]);
+    let plotted = |column: &str| -> f64 {
+        let rates = numbers(&history["columns"][column]);
+        at.windows(2).zip(&rates[1..]).map(|(at, rate)| rate * (at[1] - at[0]) / 1000.0).sum()
+    };
+    let close = |a: f64, b: f64| (a - b).abs() <= 0.01 * a.max(b) + 1e-3;
+    assert!(close(plotted("packets"), 3_000.0), "{history}");
+    let cpu_s = |session: &Value| session["used"]["cpu_ns"].as_f64().unwrap() / 1e9;
+    // The plot begins with a snapshot that can be a little older than the first one here, without traffic.
+    let grown = cpu_s(&last) - cpu_s(&first);
+    assert!(close(plotted("cpu"), grown), "{} s plotted, {grown} s used: {history}", plotted("cpu"));
+    // And the counters are the totals of the ledger, when it has the last interval.
+    let begin = Instant::now();
+    loop {
+        let ledger = browser.get("/api/ledger").json();
+        let column = |key: &str| {
+            1 + ledger["columns"].as_array().unwrap().iter().position(|it| it["key"] == key).unwrap()
+        };
+        let rows = ledger["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row[0] == "alice");
+        if let Some(row) = row.filter(|row| row[column("packets_in")] == PACKETS) {
+            let [ledger_s, now_s] =
+                [row[column("cpu_s")].as_f64().unwrap(), cpu_s(&testbed.snapshot()["sessions"][0])];
+            if close(ledger_s, now_s) && ledger_s >= cpu_s(&last) - 1e-3 {
+                break;
+            }
+        }
+        assert!(begin.elapsed() < TIMEOUT, "{last}: {ledger}");
+    }
 }
 
 #[test]

@@ -308,3 +308,28 @@ fn the_cost_of_a_session_is_its_holders_also_after_a_change_by_an_operator() {
     }
     assert!(net.testbed.stop().success());
 }
+
+#[test]
+fn a_holder_runs_modules_over_an_interface_that_the_credential_names() {
+    if !is_inside("ui_credentials::a_holder_runs_modules_over_an_interface_that_the_credential_names") {
+        return;
+    }
+    let net = Net::new();
+    let interfaces = Some(["b".parse().unwrap()].into());
+    let holder = net.granted("holder", Grant { interfaces, ..modest_grant() });
+    let page = Page::start(ui(&net, &holder, true, &[]));
+    let browser = Browser::open(&page);
+    assert_eq!(browser.get("/api/state").json()["run_interfaces"], json!(["b"]));
+    let end_of_run = |interface: &str| {
+        let module = json!({"module": "port-count", "set": {"ports": "53"}});
+        let run = json!({"source": {"interface": {"name": interface, "seconds": 1}}, "modules": [module]});
+        let number = browser.post("/api/runs", &run).json()["run"].as_u64().unwrap();
+        let mut lines = browser.lines(&format!("/api/runs/{number}/watch"));
+        lines.find(|line| line.get("done").is_some() || line.get("failed").is_some()).unwrap()
+    };
+    let done = end_of_run("b");
+    assert!(done["done"]["report"].is_string(), "{done}");
+    let failed = end_of_run("a");
+    assert!(failed["failed"].as_str().unwrap().contains("interfaces: asked for a, given is b"), "{failed}");
+    assert!(net.sessions().is_empty(), "the session of each run is closed");
+}

@@ -46,7 +46,7 @@ export function RunPage() {
         event.preventDefault();
         start();
       }}>
-        <Source source={source} interfaces={mayManage.value ? state.value?.run_interfaces ?? (snapshot.value?.interfaces ?? []).map((it) => it.name) : []} />
+        <Source source={source} interfaces={mayManage.value ? interfaces() : null} />
         <Modules modules={modules} picked={picked} />
         <section class="go" aria-label="Start">
           <p class="soft">{source.value.kind === "file"
@@ -58,6 +58,14 @@ export function RunPage() {
       </form>
     </>
   );
+}
+
+/** The interfaces to choose from: those that the credential names, those of the node, or those of the user's sessions. */
+function interfaces(): string[] {
+  const seen = snapshot.value;
+  if (state.value?.run_interfaces) return state.value.run_interfaces;
+  if (seen !== null && seen.interfaces.length > 0) return seen.interfaces.map((it) => it.name);
+  return [...new Set((seen?.sessions ?? []).flatMap((session) => session.channels.map((channel) => channel.interface)).filter((name) => name !== ""))];
 }
 
 function faultsOf(source: RunSource, modules: number, parameters: string[]): string[] {

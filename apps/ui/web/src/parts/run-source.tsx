@@ -7,13 +7,16 @@ import { Foreign } from "./text";
 
 export type RunSource = { kind: "file"; file: File | null } | { kind: "interface"; name: string; seconds: string };
 
-/** The packets of a run: a capture that is dropped or chosen, or an interface for a while. */
-export function Source({ source, interfaces }: { source: Signal<RunSource>; interfaces: string[] }) {
+/**
+ * The packets of a run: a capture that is dropped or chosen, or an interface for a while. `interfaces` is `null` if the page may
+ * not run on the node, and empty if their names are not known.
+ */
+export function Source({ source, interfaces }: { source: Signal<RunSource>; interfaces: string[] | null }) {
   const it = source.value;
   return (
     <section aria-labelledby="packets">
       <div class="title"><h2 id="packets">Packets</h2>
-        {interfaces.length > 0 && (
+        {interfaces !== null && (
           <div class="segments" role="group" aria-label="Source of packets">
             <button type="button" aria-pressed={it.kind === "file"} onClick={() => { source.value = { kind: "file", file: null }; }}>Capture</button>
             <button type="button" aria-pressed={it.kind === "interface"} onClick={() => { source.value = { kind: "interface", name: interfaces[0] ?? "", seconds: "30" }; }}>Interface</button>
@@ -22,7 +25,9 @@ export function Source({ source, interfaces }: { source: Signal<RunSource>; inte
       </div>
       {it.kind === "file" ? <Drop file={it.file} onFile={(file) => { source.value = { kind: "file", file }; }} /> : (
         <div class="row">
-          <label class="field"><span>Interface</span><select value={it.name} onChange={(event) => { source.value = { ...it, name: event.currentTarget.value }; }}>{interfaces.map((name) => <option value={name}>{shown(name)}</option>)}</select></label>
+          <label class="field"><span>Interface</span>{interfaces !== null && interfaces.length > 0
+            ? <select value={it.name} onChange={(event) => { source.value = { ...it, name: event.currentTarget.value }; }}>{interfaces.map((name) => <option value={name}>{shown(name)}</option>)}</select>
+            : <input type="text" autocomplete="off" spellcheck={false} value={it.name} onInput={(event) => { source.value = { ...it, name: event.currentTarget.value.trim() }; }} />}</label>
           <label class="field"><span>Seconds</span><input type="number" min={1} max={86_400} value={it.seconds} onInput={(event) => { source.value = { ...it, seconds: event.currentTarget.value }; }} /></label>
         </div>
       )}
