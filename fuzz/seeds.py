@@ -256,6 +256,88 @@ def filter_inputs():
         yield name, text.encode()
 
 
+def arguments_inputs():
+    """Arguments of every type, alone and as those of an element."""
+    texts = [
+        "0x10, B -3, C 10ms, D 1.5Mbps, E 64KiB, F -1e3, G 0.25, H 10/8, I 2001:db8::/32, J 0:1:2:3:4:5,"
+        " K \"\\n\\x41\", L word, M /a//b, N PAINT, O tcp 17, P https, Q x",
+        "true", "0b101", "017", "1_000", "18446744073709551615", "-128", "1.5", "-2e3", "10ms", "1day", "1.5Gbps", "100kBps",
+        "64KiB", "192.0.2.1", "192.0.2.0/24", "10.0.0.0/255.0.0.0", "2001:db8::1", "::ffff:1.2.3.4/96", "00:a0:c9:9c:fd:9c",
+        "AGGREGATE", "12", "https", "tcp", "1 2 3", "'a, b' /* c */ \\<41 42> // d", "\"\\\\ \\t \\0 $x\"", "FLAG true, B 1, B 2",
+    ]
+    for index, text in enumerate(texts):
+        yield f"{index:02}", text.encode()
+
+
+def elements_inputs():
+    """Elements with a configuration and packets: whole ones, cut ones, and ones with options, fragments and errors."""
+    addresses = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+
+    def ip(protocol, body, fragment=0, options=b""):
+        length = 20 + len(options) + len(body)
+        first = 0x40 | (20 + len(options)) // 4
+        head = struct.pack(">BBHHHBBH", first, 0, length, 7, fragment, 64, protocol, 0)
+        return head + addresses + options + body
+
+    def packet(content, kind=1, at=0, header=20, stripped=0, truncated=0, annotation=16, value=1):
+        return bytes([kind, at, header, stripped, truncated, annotation, value, len(content)]) + content
+
+    udp = struct.pack(">HHHH", 53, 5353, 12, 0) + b"data"
+    tcp = struct.pack(">HHIIBBHHH", 1000, 80, 1, 2, 0x60, 2, 512, 0, 0) + bytes([2, 4, 5, 180])
+    ethernet = bytes(12) + b"\x08\x00"
+    arp = bytes(12) + b"\x08\x06" + bytes([0, 1, 8, 0, 6, 4, 0, 1]) + bytes(20)
+    packets = b"".join([
+        packet(ip(17, udp)),
+        packet(ip(6, tcp)),
+        packet(ip(17, udp, 0x2000)),
+        packet(ip(17, b"fragment", 2)),
+        packet(ip(1, b"\3\3" + bytes(6) + ip(17, udp))),
+        packet(ip(17, udp, options=bytes([7, 7, 4, 0, 0, 0, 0, 0]))),
+        packet(ethernet + ip(17, udp), at=14),
+        packet(ethernet + ip(17, udp), kind=0),
+        packet(arp, kind=0),
+        packet(ip(6, tcp), kind=7, stripped=4, truncated=10),
+        packet(b"", kind=9),
+    ])
+    elements = {
+        "AggregateIPFlows": "ICMP true, CAPACITY 2",
+        "ARPPrint": "ETHER true",
+        "ARPQuerier": "10.0.0.1, 0:1:2:3:4:5",
+        "ARPResponder": "10/8 0:1:2:3:4:5",
+        "CheckIPHeader": "OFFSET 0, VERBOSE true",
+        "CheckLength": "40",
+        "CheckTCPHeader": "",
+        "CheckUDPHeader": "",
+        "Classifier": "0/45 9/11, 0/40%f0, -",
+        "DecIPTTL": "",
+        "EtherEncap": "0x800, 1:1:1:1:1:1, 2:2:2:2:2:2",
+        "FromIPSummaryDump": "DATA \"!data ip_src sport tcp_flags\n1.2.3.4 5 SA\n\"",
+        "ICMPError": "10.0.0.1, unreachable, host",
+        "IPClassifier": "tcp port 80 and syn, udp, ip frag, -",
+        "IPEncap": "udp, 1.0.0.1, 1.0.0.2",
+        "IPFilter": "allow src net 10/8 and ttl > 3, deny all",
+        "IPFragmenter": "28, HONOR_DF false",
+        "IPGWOptions": "10.0.0.9",
+        "IPInputCombo": "1",
+        "IPOutputCombo": "1, 10.0.0.1, 40",
+        "IPPrint": "CONTENTS hex, ID true",
+        "IPReassembler": "",
+        "Print": "x, CONTENTS ascii",
+        "Queue": "3",
+        "RadixIPLookup": "10/8 0, 0/0 1.2.3.4 1",
+        "Script": "set x 1, goto l $(lt $x 3), label l, print $(add $x 2)",
+        "SetTCPChecksum": "",
+        "SetUDPChecksum": "",
+        "StoreIPAddress": "9.9.9.9, src",
+        "StripToNetworkHeader": "",
+        "Tee": "",
+        "ToIPSummaryDump": "-, FIELDS timestamp ip_src sport tcp_opt ip_opt payload",
+        "UDPIPEncap": "1.0.0.1, 1, 1.0.0.2, 2",
+    }
+    for name, configuration in elements.items():
+        yield name, f"{name}\n{configuration}\0".encode() + packets
+
+
 def graph_language_inputs():
     """Configurations that together use every part of the language, an archive, and arguments of every type."""
     texts = {
@@ -270,8 +352,6 @@ def graph_language_inputs():
         "lines": "# 12 \"other\"\na :: A(\n#line 4\n);\n/* open",
         "index": "define($l a b c); A(${l[1]}, $(l), '$l', \"$l\", ${$l-${m-n}})",
         "errors": "a -> ; b :: ; C [x] -> A; elementclass ; { $a $b | ; D -> input }",
-        "arguments": "0x10, B -3, C 10ms, D 1.5Mbps, E 64KiB, F -1e3, G 0.25, H 10/8, I 2001:db8::/32, J 0:1:2:3:4:5,"
-        " K \"\\n\\x41\", L word, M /a//b, N PAINT, O tcp 17, P https, Q x",
     }
     for name, text in texts.items():
         yield name, text.encode()
@@ -525,11 +605,13 @@ def page_inputs():
 
 def main():
     targets = {
+        "arguments": arguments_inputs(),
         "bundle": bundle_inputs(),
         "capture": capture_inputs(),
         "classify": classify_inputs(),
         "control": control_inputs(),
         "credential": credential_inputs(),
+        "elements": elements_inputs(),
         "filter": filter_inputs(),
         "graph-language": graph_language_inputs(),
         "handshake": handshake_inputs(),
