@@ -134,7 +134,7 @@ impl Primitive {
         if let Kind::Field(Field { protocol: Some(protocol), .. }) = kind {
             self.protocol = self.protocol.or(Some(protocol));
         }
-        match kind {
+        let condition = match kind {
             Kind::Host | Kind::Net => self.addresses(),
             Kind::Ethernet => self.ethernet(),
             Kind::Protocol => self.ip_protocol(),
@@ -143,12 +143,21 @@ impl Primitive {
             Kind::Ect if self.data.is_none() => {
                 self.flag(PatternExpression::equal(Part::Main, 0, 0x0003_0000, 0).negated_tests())
             }
-            Kind::Ect => self.field(Field { protocol: None, first_bit: 14, bits: 2 }),
+            Kind::Ect => self.field(Field { protocol: None, first_bit: 14, bits: 2 }, None),
             Kind::Ce => self.flag(PatternExpression::equal(Part::Main, 0, 0x0003_0000, 0x0003_0000)),
             Kind::Fragment => self.flag(PatternExpression::equal(Part::Main, 4, 0x3fff, 0).negated_tests()),
             Kind::Unfragmented => self.flag(PatternExpression::equal(Part::Main, 4, 0x3fff, 0)),
-            Kind::Field(field) => self.field(field),
-        }
+            Kind::Field(field) => self.field(field, self.protocol),
+        }?;
+        // These conditions are about all protocols; `tcp host 192.0.2.1` is about one.
+        let is_general = matches!(
+            kind,
+            Kind::Host | Kind::Net | Kind::Ethernet | Kind::Ect | Kind::Ce | Kind::Fragment | Kind::Unfragmented
+        );
+        Ok(match self.protocol.filter(|_| is_general) {
+            Some(protocol) => PatternExpression::And(vec![protocol_is(protocol), condition]),
+            None => condition,
+        })
     }
 
     fn flag(&self, condition: PatternExpression) -> Result<PatternExpression, String> {
@@ -306,7 +315,7 @@ impl Primitive {
         Ok(of_protocol(TCP, PatternExpression::equal(Part::Transport, 12, flags << 16, flags << 16)))
     }
 
-    fn field(&self, field: Field) -> Result<PatternExpression, String> {
+    fn field(&self, field: Field, protocol: Option<u16>) -> Result<PatternExpression, String> {
         let value = match self.data {
             Some((None, Data::Number(number))) => number,
             _ => self.number()?,
@@ -318,7 +327,7 @@ impl Primitive {
         let part = if field.protocol.is_some() { Part::Transport } else { Part::Main };
         let condition = compared(part, offset, shift, value, mask, all, self.operator)?;
         let condition = self.apply_negation(condition);
-        Ok(match (field.protocol, self.protocol) {
+        Ok(match (field.protocol, protocol) {
             (Some(_), Some(protocol)) => of_protocol(protocol, condition),
             (None, Some(protocol)) => PatternExpression::And(vec![protocol_is(protocol), condition]),
             _ => condition,
