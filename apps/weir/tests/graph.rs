@@ -235,7 +235,7 @@ fn a_test_of_a_graph_is_passed_or_names_the_difference() {
     assert!(String::from_utf8_lossy(&both.stderr).contains("1 of 2 tests are not passed"));
 }
 
-/// `WEIR_WRITE=1 cargo test -p weir --test main graph` writes the picture of docs/CLICK.md.
+/// `WEIR_WRITE=1 cargo test -p weir --test weir graph` writes the picture of docs/CLICK.md.
 #[test]
 fn the_picture_of_the_manual_is_that_of_its_configuration() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");

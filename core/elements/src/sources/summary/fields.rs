@@ -95,6 +95,7 @@ fields! {
         other => put(out, other),
     };
     "ip_sum": |it, out| put(out, number(it.ip?, 10)?);
+    "ip_opt": |it, out| super::ip_options::write(it.ip?, out);
     "ip_capture_len": |it, out| put(out, it.ip?.len() + it.body.len());
     "sport": |it, out| put(out, number(it.ports()?, 0)?);
     "dport": |it, out| put(out, number(it.ports()?, 2)?);

@@ -3,6 +3,7 @@
 mod fields;
 mod from;
 mod headers;
+mod ip_options;
 mod options;
 mod record;
 mod to;

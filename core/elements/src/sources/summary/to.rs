@@ -33,8 +33,8 @@ packet does not have is `-`. Packets go on to an output, if there is one. `-` is
 Arguments:
   FIELDS         the names of fields. Default `timestamp ip_src`. Also CONTENTS:
                  timestamp ntimestamp ts_sec ts_usec ts_usec1 first_timestamp ip_src ip_dst ip_hl ip_tos ip_dscp ip_ecn
-                 ip_len ip_id ip_frag ip_fragoff ip_ttl ip_proto ip_sum ip_capture_len sport dport tcp_seq tcp_ack
-                 tcp_off tcp_flags tcp_window tcp_urp tcp_opt tcp_ntopt tcp_sack udp_len icmp_type icmp_code
+                 ip_len ip_id ip_frag ip_fragoff ip_ttl ip_proto ip_sum ip_opt ip_capture_len sport dport tcp_seq
+                 tcp_ack tcp_off tcp_flags tcp_window tcp_urp tcp_opt tcp_ntopt tcp_sack udp_len icmp_type icmp_code
                  icmp_flowid icmp_seq icmp_nextmtu payload payload_len count link direction aggregate eth_src eth_dst
                  eth_type wire_len
   HEADER         true: the first lines state the format and the fields. Default true.
