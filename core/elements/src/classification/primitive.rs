@@ -152,7 +152,13 @@ impl Primitive {
         // These conditions are about all protocols; `tcp host 192.0.2.1` is about one.
         let is_general = matches!(
             kind,
-            Kind::Host | Kind::Net | Kind::Ethernet | Kind::Ect | Kind::Ce | Kind::Fragment | Kind::Unfragmented
+            Kind::Host
+                | Kind::Net
+                | Kind::Ethernet
+                | Kind::Ect
+                | Kind::Ce
+                | Kind::Fragment
+                | Kind::Unfragmented
         );
         Ok(match self.protocol.filter(|_| is_general) {
             Some(protocol) => PatternExpression::And(vec![protocol_is(protocol), condition]),

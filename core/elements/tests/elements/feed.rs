@@ -211,8 +211,9 @@ impl FedGraph<'_> {
     pub fn run(&self, batch: usize, steps: usize) -> Result<Option<BTreeMap<String, Vec<Seen>>>, String> {
         let clock = Box::<SimulatedClock>::default();
         let options = RunOptions { batch, ..RunOptions::default() };
-        let mut router = Router::new(self.configuration(), &FedElements, Box::new(EmptySystem), clock, options)
-            .map_err(|errors| errors[0].to_string())?;
+        let mut router =
+            Router::new(self.configuration(), &FedElements, Box::new(EmptySystem), clock, options)
+                .map_err(|errors| errors[0].to_string())?;
         SEEN.take();
         let has_ended = (0..steps).any(|_| !router.step());
         _ = router.finish();
