@@ -9,7 +9,7 @@ use super::expression::{Part, PatternExpression, PatternRelation, PatternTest};
 const CUBES_MAX: usize = 256;
 
 /// The most looks at the set of a byte while the conditions of an element are converted.
-const LOOKS_MAX: usize = 1 << 26;
+const LOOKS_MAX: usize = 1 << 24;
 
 /// The most sets of bytes that a product of conditions may have.
 const SETS_MAX: usize = 1 << 18;
@@ -110,49 +110,50 @@ impl Cube {
         }
     }
 
-    /// Returns the packets of both cubes; `None` if there are none. The time is linear in the sets of both.
-    fn and(&self, other: &Self) -> Option<Self> {
-        let mut both = Vec::with_capacity(self.0.len().max(other.0.len()));
+    /// Returns the sets of this cube and another one for each byte that one of them names, in order.
+    fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (BytePlace, ByteSet, ByteSet)> {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
-        loop {
-            let next = match (left.peek(), right.peek()) {
-                (Some((first, _)), Some((second, _))) if first == second => {
-                    let (place, set) = left.next()?;
-                    let set = set.and(&right.next()?.1);
-                    if set.is_empty() {
-                        return None;
-                    }
-                    (*place, set)
-                }
-                (Some((first, _)), Some((second, _))) if first > second => *right.next()?,
-                (Some(_), _) => *left.next()?,
-                (None, Some(_)) => *right.next()?,
-                (None, None) => return Some(Self(both)),
+        std::iter::from_fn(move || {
+            let place = match (left.peek(), right.peek()) {
+                (Some((left, _)), Some((right, _))) => *left.min(right),
+                (Some((place, _)), None) | (None, Some((place, _))) => *place,
+                (None, None) => return None,
             };
-            both.push(next);
-        }
+            let first = left.next_if(|(at, _)| *at == place).map_or(ByteSet::ALL, |(_, set)| *set);
+            let second = right.next_if(|(at, _)| *at == place).map_or(ByteSet::ALL, |(_, set)| *set);
+            Some((place, first, second))
+        })
+    }
+
+    /// Returns the packets of both cubes; `None` if there are none.
+    fn and(&self, other: &Self) -> Option<Self> {
+        let both = self.pairs(other).map(|(place, first, second)| {
+            let set = first.and(&second);
+            (!set.is_empty()).then_some((place, set))
+        });
+        both.collect::<Option<_>>().map(Self)
     }
 
     /// Returns true if every packet of this cube is one of the other's.
     pub fn is_within(&self, other: &Self) -> bool {
-        other.0.iter().all(|(place, set)| self.set(*place).and(set) == self.set(*place))
+        self.pairs(other).all(|(_, first, second)| first.and(&second) == first)
     }
 
     /// Returns the union with another cube, if it is a cube that differs at one byte.
     fn merged(&self, other: &Self) -> Option<Self> {
-        let mut merged = Cube::default();
+        let mut merged = Vec::new();
         let mut differences = 0;
-        let places =
-            self.0.iter().chain(other.0.iter().filter(|(place, _)| self.set(*place) == ByteSet::ALL));
-        for (place, _) in places {
-            let (first, second) = (self.set(*place), other.set(*place));
+        for (place, first, second) in self.pairs(other) {
             differences += u32::from(first != second);
             if differences > 1 {
                 return None;
             }
-            merged.narrow(*place, &first.or(&second));
+            let either = first.or(&second);
+            if either != ByteSet::ALL {
+                merged.push((place, either));
+            }
         }
-        Some(merged)
+        Some(Self(merged))
     }
 }
 
