@@ -205,7 +205,7 @@ mod tests {
     fn packets_that_are_kept_have_their_bytes_after_the_end_of_the_capture() {
         let file = tempfile::NamedTempFile::new().unwrap();
         write_capture(file.path(), 100_000);
-        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut reader = GraphSystem::default().open_capture(file.path().to_str().unwrap()).unwrap();
         let mut kept = Vec::new();
         let mut block = CapturedBlock::default();
         loop {
@@ -224,7 +224,7 @@ mod tests {
     fn blocks_that_no_element_reads_are_skipped_and_later_ones_are_right() {
         let file = tempfile::NamedTempFile::new().unwrap();
         write_capture(file.path(), 10_000);
-        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut reader = GraphSystem::default().open_capture(file.path().to_str().unwrap()).unwrap();
         let mut block = CapturedBlock::default();
         let (mut next, mut index) = (0, 0);
         loop {
@@ -248,7 +248,7 @@ mod tests {
     fn packets_of_a_file_that_is_cut_keep_their_length() {
         let file = tempfile::NamedTempFile::new().unwrap();
         write_capture(file.path(), 1000);
-        let mut reader = GraphFiles.open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut reader = GraphSystem::default().open_capture(file.path().to_str().unwrap()).unwrap();
         let mut block = CapturedBlock::default();
         reader.next_block(&mut block).unwrap();
         file.as_file().set_len(24).unwrap();

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use weir_elements::AllElements;
 use weir_graph::Landmark;
 use weir_graph::engine::{
-    BuiltElement, CaptureReader, CaptureWriter, DeviceOptions, Effects, Element, ElementClass, ElementClasses,
-    ElementContext, ElementCost, EmittingElement, GraphPacket, NoFiles, OrderDependence, PacketType, Reason,
-    ReceivingDevice, Router, RunOptions, SendingDevice, SimulatedClock, System, TaskRun, TextOutput,
+    BuiltElement, CaptureReader, CaptureWriter, DeviceOptions, Effects, Element, ElementClass,
+    ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, NoFiles, OrderDependence,
+    PacketType, Reason, ReceivingDevice, Router, RunOptions, SendingDevice, SimulatedClock, System, TaskRun,
+    TextOutput,
 };
 use weir_graph::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
 use weir_units::Timestamp;

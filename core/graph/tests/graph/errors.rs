@@ -43,7 +43,7 @@ fn each_error_has_line_and_column() {
         ("A, A -> A, A", "1:6 syntax error: many-to-many connections require '=>'"),
         ("A, A => A, A, A", "1:6 connection mismatch: 2 outputs connected to 3 inputs"),
         ("A [0-2,3-] => A, A", "1:12 connection mismatch: 4 or more outputs connected to 2 inputs"),
-        ("A [65535-] => A, A", "1:12 port number 65535 is over the limit of 65534"),
+        ("A [65534-] => A, A", "1:12 port number 65535 is over the limit of 65534"),
         ("elementclass C A; C :: A", "1:19 class 'C' used as element name"),
         ("x :: A; x(1)", "1:9 configuration string ignored on element reference"),
         ("1/x :: A", "1:1 element name '1/x' has all-digit component"),
