@@ -30,18 +30,19 @@
 //! | `ends` | the seconds of simulated time after which the run is stopped; without it, a graph has to stop itself |
 //!
 //! Each test runs twice, with batches of 64 packets and of 1, in simulated time. Both runs must give the same.
+//! [`GraphTest::check_in`] runs it in another form, such as on several threads.
 
 use crate::AllElements;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceState, PacketType,
-    ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets, SimulatedClock,
-    SourceBlock, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceState, GraphError,
+    PacketType, ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets,
+    SimulatedClock, SourceBlock, System, TextOutput,
 };
-use weir_graph::language::{ConfigurationSource, parse};
+use weir_graph::language::{ConfigurationSource, FlatConfiguration, parse};
 use weir_units::{Nanos, Timestamp};
 
 /// A test of a graph.
@@ -103,6 +104,72 @@ pub enum GraphTestError {
         /// The value that was found.
         found: String,
     },
+}
+
+/// A graph that a test runs.
+pub trait TestedGraph {
+    /// Writes a handler.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason of the handler.
+    fn write_handler(&mut self, call: &str) -> Result<String, String>;
+
+    /// Runs until the graph stops, or this time.
+    fn run_until(&mut self, end: Option<Timestamp>);
+
+    /// Reads a handler.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason of the handler.
+    fn read_handler(&mut self, call: &str) -> Result<String, String>;
+
+    /// Completes the results.
+    ///
+    /// # Errors
+    ///
+    /// Fails with every result that is not complete.
+    fn finish(&mut self) -> Result<(), Vec<GraphError>>;
+}
+
+impl TestedGraph for Router {
+    fn write_handler(&mut self, call: &str) -> Result<String, String> {
+        Router::write_handler(self, call)
+    }
+
+    fn run_until(&mut self, end: Option<Timestamp>) {
+        Router::run_until(self, end);
+    }
+
+    fn read_handler(&mut self, call: &str) -> Result<String, String> {
+        Router::read_handler(self, call)
+    }
+
+    fn finish(&mut self) -> Result<(), Vec<GraphError>> {
+        Router::finish(self)
+    }
+}
+
+/// The system of a test, for each thread of a graph.
+pub type TestSystems = Arc<dyn Fn() -> Box<dyn System> + Send + Sync>;
+
+/// Makes a graph for a test.
+pub type MakeGraph<'m> =
+    &'m dyn Fn(FlatConfiguration, TestSystems, RunOptions) -> Result<Box<dyn TestedGraph>, Vec<GraphError>>;
+
+fn one_thread(
+    flat: FlatConfiguration,
+    systems: TestSystems,
+    options: RunOptions,
+) -> Result<Box<dyn TestedGraph>, Vec<GraphError>> {
+    let mut router = Router::new(flat, &AllElements, systems(), Box::<SimulatedClock>::default(), options)?;
+    let parse = |text: &str| {
+        let source = ConfigurationSource { name: "config", bytes: text.as_bytes() };
+        parse(&source, &[], &AllElements).map_err(|errors| errors.to_string())
+    };
+    router.allow_replacement(parse, AllElements);
+    Ok(Box::new(router))
 }
 
 impl GraphTest {
@@ -200,13 +267,24 @@ impl GraphTest {
     ///
     /// [`GraphTestError::Other`] with the first difference.
     pub fn check(&self) -> Result<(), GraphTestError> {
-        for batch in [1, 64] {
-            self.compare(batch, &self.run(batch))?;
-        }
-        Ok(())
+        [1, 64].into_iter().try_for_each(|batch| self.check_in(batch, &one_thread))
     }
 
-    fn run(&self, batch: usize) -> Results {
+    /// Runs the test on a graph that a function makes.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphTestError::Other`] with the first difference.
+    pub fn check_in(&self, batch: usize, make: MakeGraph<'_>) -> Result<(), GraphTestError> {
+        self.compare(batch, &self.run(batch, make))
+    }
+
+    /// Returns true if the run is stopped after a time.
+    pub fn has_end(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    fn run(&self, batch: usize, make: MakeGraph<'_>) -> Results {
         let mut results = Results::default();
         let source = ConfigurationSource { name: "graph", bytes: self.graph.as_bytes() };
         let flat = match parse(&source, &[], &AllElements) {
@@ -216,28 +294,23 @@ impl GraphTest {
                 return results;
             }
         };
-        let written = Rc::new(RefCell::new(Written::default()));
+        let written = Arc::new(Mutex::new(Written::default()));
         let system = TestSystem {
             inputs: self.inputs.clone(),
             devices: self.devices.clone(),
             files: self.files.clone(),
-            written: Rc::clone(&written),
+            written: Arc::clone(&written),
         };
+        let systems: TestSystems = Arc::new(move || Box::new(system.clone()));
         // In a simulation tasks alternate packet by packet; a quantum shows what happens in real time.
         let options = RunOptions { batch, ..RunOptions::default() };
-        let clock = Box::<SimulatedClock>::default();
-        let mut router = match Router::new(flat, &AllElements, Box::new(system), clock, options) {
+        let mut router = match make(flat, systems, options) {
             Ok(router) => router,
             Err(errors) => {
                 results.errors = Some(errors.iter().map(|error| format!("{error}\n")).collect());
                 return results;
             }
         };
-        let parse = |text: &str| {
-            let source = ConfigurationSource { name: "config", bytes: text.as_bytes() };
-            parse(&source, &[], &AllElements).map_err(|errors| errors.to_string())
-        };
-        router.allow_replacement(parse, AllElements);
         for call in &self.writes {
             if let Err(reason) = router.write_handler(call) {
                 results.errors = Some(format!("{call}: {reason}\n"));
@@ -253,7 +326,7 @@ impl GraphTest {
         if let Err(errors) = router.finish() {
             results.errors = Some(errors.iter().map(|error| format!("{error}\n")).collect());
         }
-        let written = written.take();
+        let written = std::mem::take(&mut *lock(&written));
         (results.captures, results.files) = (written.captures, written.files);
         results.sent = written.sent;
         (results.stderr, results.stdout) = (Some(written.stderr), Some(written.stdout));
@@ -341,12 +414,19 @@ struct Written {
     stdout: String,
 }
 
+type SharedWritten = Arc<Mutex<Written>>;
+
+fn lock(written: &SharedWritten) -> std::sync::MutexGuard<'_, Written> {
+    written.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A system in memory.
+#[derive(Clone)]
 struct TestSystem {
     inputs: BTreeMap<String, Vec<TestPacket>>,
     devices: BTreeMap<String, Vec<TestPacket>>,
     files: BTreeMap<String, String>,
-    written: Rc<RefCell<Written>>,
+    written: SharedWritten,
 }
 
 struct TestReader(std::vec::IntoIter<TestPacket>);
@@ -371,12 +451,12 @@ impl CaptureReader for TestReader {
 
 struct TestWriter {
     name: String,
-    written: Rc<RefCell<Written>>,
+    written: SharedWritten,
 }
 
 impl CaptureWriter for TestWriter {
     fn write(&mut self, time: Timestamp, bytes: &[u8], wire_length: u32) -> Result<(), String> {
-        let mut written = self.written.borrow_mut();
+        let mut written = lock(&self.written);
         let packets = written.captures.entry(self.name.clone()).or_default();
         packets.push(TestPacket { time, bytes: bytes.to_vec(), wire_length });
         Ok(())
@@ -425,7 +505,7 @@ const SENT_MIN: usize = 14;
 /// A device that sends.
 struct TestSender {
     name: String,
-    written: Rc<RefCell<Written>>,
+    written: SharedWritten,
 }
 
 impl SendingDevice for TestSender {
@@ -436,7 +516,7 @@ impl SendingDevice for TestSender {
     fn send(&mut self, packets: &[&[u8]]) -> SentPackets {
         let taken = packets.len().min(ROOM);
         let mut lost = Vec::new();
-        let mut written = self.written.borrow_mut();
+        let mut written = lock(&self.written);
         let sent = written.sent.entry(self.name.clone()).or_default();
         for (index, bytes) in packets[..taken].iter().enumerate() {
             if bytes.len() < SENT_MIN {
@@ -459,7 +539,7 @@ impl System for TestSystem {
     }
 
     fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
-        Ok(Box::new(TestSender { name: name.to_owned(), written: Rc::clone(&self.written) }))
+        Ok(Box::new(TestSender { name: name.to_owned(), written: Arc::clone(&self.written) }))
     }
 
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
@@ -470,8 +550,8 @@ impl System for TestSystem {
     }
 
     fn create_capture(&mut self, name: &str, _: u32, _: u32) -> Result<Box<dyn CaptureWriter>, String> {
-        self.written.borrow_mut().captures.insert(name.to_owned(), Vec::new());
-        Ok(Box::new(TestWriter { name: name.to_owned(), written: Rc::clone(&self.written) }))
+        lock(&self.written).captures.insert(name.to_owned(), Vec::new());
+        Ok(Box::new(TestWriter { name: name.to_owned(), written: Arc::clone(&self.written) }))
     }
 
     fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String> {
@@ -482,7 +562,7 @@ impl System for TestSystem {
     }
 
     fn write_file(&mut self, name: &str, bytes: &[u8], is_new: bool) -> Result<(), String> {
-        let mut written = self.written.borrow_mut();
+        let mut written = lock(&self.written);
         let file = written.files.entry(name.to_owned()).or_default();
         if is_new {
             file.clear();
@@ -492,7 +572,7 @@ impl System for TestSystem {
     }
 
     fn write_text(&mut self, output: TextOutput, text: &str) {
-        let mut written = self.written.borrow_mut();
+        let mut written = lock(&self.written);
         match output {
             TextOutput::Error => written.stderr.push_str(text),
             TextOutput::Out => written.stdout.push_str(text),

@@ -8,8 +8,8 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, ReceivingDevice, SendingDevice,
-    SourceBlock, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, ReceivingDevice,
+    SendingDevice, SourceBlock, System, TextOutput,
 };
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -129,6 +129,10 @@ impl System for GraphSystem {
 
     fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {
         self.waiter.wait(longest)
+    }
+
+    fn device_waker(&mut self) -> Option<DeviceWaker> {
+        self.waiter.waker().ok()
     }
 
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {

@@ -10,7 +10,9 @@ mod capture;
 mod clock;
 mod receive;
 mod send;
+mod threads;
 mod waiter;
 
 pub use capture::GraphSystem;
 pub use clock::SystemClock;
+pub use threads::{GraphThreads, ThreadSystem};

@@ -137,7 +137,13 @@ states the threads of elements
 
 StaticThreadSched(ELEMENT THREAD, ...)
 
-StaticThreadSched has no effect: a graph has one thread. The elements have to exist.",
+The task of the element runs on this thread; 0 is the first. A statement about a compound element is one about all \
+elements in it. A statement outside of a compound element takes the place of one inside. -1 states no thread. The elements \
+have to exist.
+
+A graph is cut at its queues. Elements that are connected otherwise, or that share a table, run on one thread: the lowest \
+that is stated for one of them. Elements without a statement go to the thread that has the fewest tasks. Threads that do not \
+exist are the last one. `weir graph check -j N` shows the placement.",
     build: |cx| {
         let mut args = cx.arguments();
         let mut elements = Vec::new();
@@ -145,6 +151,10 @@ StaticThreadSched has no effect: a graph has one thread. The elements have to ex
             let words: Vec<&str> = split_words(&text).collect();
             match words[..] {
                 [name, thread] if cx.read::<i32>(thread).is_some_and(|it| it >= -1) => {
+                    if let Some(thread) = cx.read::<u32>(thread) {
+                        let key = (cx.scope().to_owned(), name.to_owned());
+                        cx.services.names.threads.insert(key, thread);
+                    }
                     elements.push(name.to_owned());
                 }
                 _ => args.error("", format!("'{text}': expected ELEMENT THREAD")),

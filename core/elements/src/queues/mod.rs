@@ -1,5 +1,6 @@
 //! Queues, and elements that pull from them.
 
+mod between_threads;
 mod queue;
 mod rate;
 mod rated_unqueue;

@@ -1,12 +1,12 @@
 //! `Queue` and its relatives: they store packets that are pushed until others pull them.
 
+use super::between_threads::QueueBetweenThreads;
 use std::collections::VecDeque;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
     Batch, BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost,
     EmittingElement, GraphPacket, OrderDependence, SignalId,
 };
-use weir_graph::handlers;
 
 /// The part of the manuals that all queues share.
 macro_rules! manual {
@@ -83,10 +83,15 @@ pub static FULL_NOTE_QUEUE: ElementClass = ElementClass {
     ..QUEUE
 };
 
-/// The class of queues between threads. A graph has one thread at present.
+/// Another name of [`QUEUE`]: every queue can be between threads.
 pub static THREAD_SAFE_QUEUE: ElementClass = ElementClass {
     name: "ThreadSafeQueue",
-    manual: manual!("stores packets between threads", "ThreadSafeQueue", "As Queue. Threads can share it."),
+    manual: manual!(
+        "stores packets, and can be between threads",
+        "ThreadSafeQueue",
+        "The same as Queue. Every queue can be between threads: one thread adds packets, and another one removes them. \
+Packets keep their order. Bytes are copied once. Sources that sleep are woken when half of a full queue is free."
+    ),
     ..QUEUE
 };
 
@@ -124,16 +129,59 @@ pub static FRONT_DROP_QUEUE: ElementClass = ElementClass {
 const CAPACITY_DEFAULT: u32 = 1000;
 
 /// The most packets of a queue: about 8 MB for their places.
-const CAPACITY_MAX: u32 = 1 << 20;
+pub const CAPACITY_MAX: u32 = 1 << 20;
 
 /// The choices in which queues differ.
 #[derive(Clone, Copy, Debug)]
-struct QueueKind {
-    drops_front: bool,
-    is_nonempty: bool,
-    is_nonfull: bool,
-    is_mixed: bool,
+pub struct QueueKind {
+    pub drops_front: bool,
+    pub is_nonempty: bool,
+    pub is_nonfull: bool,
+    pub is_mixed: bool,
 }
+
+/// The values and commands of the handlers of queues.
+pub trait StoredPackets {
+    fn length(&self) -> usize;
+    fn highwater(&self) -> usize;
+    fn capacity(&self) -> usize;
+    fn drops(&self) -> u64;
+    fn reset_counts(&mut self);
+    fn set_capacity(&mut self, capacity: usize, cx: &mut ElementContext<'_>);
+    fn clear(&mut self, cx: &mut ElementContext<'_>);
+}
+
+/// Makes the handlers of a queue.
+macro_rules! queue_handlers {
+    () => {
+        weir_graph::handlers! {
+            "length": "the number of stored packets", read |this, _, _| Ok(this.length().to_string());
+            "highwater_length": "the most packets that were stored", read |this, _, _| Ok(this.highwater().to_string());
+            "capacity": "the most packets that are stored",
+                read |this, _, _| Ok(this.capacity().to_string()),
+                write |this, value, cx| {
+                    let capacity: u32 = crate::values::read(value)?;
+                    if capacity > $crate::queues::queue::CAPACITY_MAX {
+                        return Err(format!("at most {}", $crate::queues::queue::CAPACITY_MAX));
+                    }
+                    this.set_capacity(capacity as usize, cx);
+                    Ok(String::new())
+                };
+            "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops().to_string());
+            "reset_counts": "sets drops and highwater_length back",
+                write |this, _, _| {
+                    this.reset_counts();
+                    Ok(String::new())
+                };
+            "reset": "discards all stored packets",
+                write |this, _, cx| {
+                    this.clear(cx);
+                    Ok(String::new())
+                };
+        }
+    };
+}
+pub(super) use queue_handlers;
 
 fn build(cx: &mut BuildContext<'_>, kind: QueueKind) -> Result<BuiltElement, ArgumentErrors> {
     let mut args = cx.arguments();
@@ -141,6 +189,10 @@ fn build(cx: &mut BuildContext<'_>, kind: QueueKind) -> Result<BuiltElement, Arg
     args.end()?;
     let nonempty = cx.services.signals.create(false);
     let nonfull = cx.services.signals.create(capacity > 0);
+    if let Some(packets) = cx.between_threads() {
+        let queue = QueueBetweenThreads::new(kind, capacity as usize, packets, nonempty, nonfull);
+        return Ok(BuiltElement::emitting(queue));
+    }
     Ok(BuiltElement::emitting(Queue {
         kind,
         capacity: capacity as usize,
@@ -189,6 +241,28 @@ impl Queue {
             cx.services.signals.sleep(self.nonfull);
         }
     }
+}
+
+impl StoredPackets for Queue {
+    fn length(&self) -> usize {
+        self.packets.len()
+    }
+
+    fn highwater(&self) -> usize {
+        self.highwater
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    fn reset_counts(&mut self) {
+        (self.drops, self.highwater) = (0, self.packets.len());
+    }
 
     fn set_capacity(&mut self, capacity: usize, cx: &mut ElementContext<'_>) {
         while self.packets.len() > capacity {
@@ -203,6 +277,12 @@ impl Queue {
         } else {
             cx.services.signals.sleep(self.nonfull);
         }
+    }
+
+    fn clear(&mut self, cx: &mut ElementContext<'_>) {
+        self.packets.drain(..).for_each(|packet| cx.services.pool.discard(packet));
+        cx.services.signals.sleep(self.nonempty);
+        cx.services.wake(self.nonfull);
     }
 }
 
@@ -238,37 +318,15 @@ impl Element for Queue {
         self.kind.is_nonfull.then_some(self.nonfull)
     }
 
+    fn can_be_between_threads(&self) -> bool {
+        true
+    }
+
     fn room(&self) -> Option<usize> {
         Some(self.capacity.saturating_sub(self.packets.len()))
     }
 
-    handlers! {
-        "length": "the number of stored packets", read |this, _, _| Ok(this.packets.len().to_string());
-        "highwater_length": "the most packets that were stored", read |this, _, _| Ok(this.highwater.to_string());
-        "capacity": "the most packets that are stored",
-            read |this, _, _| Ok(this.capacity.to_string()),
-            write |this, value, cx| {
-                let capacity: u32 = crate::values::read(value)?;
-                if capacity > CAPACITY_MAX {
-                    return Err(format!("at most {CAPACITY_MAX}"));
-                }
-                this.set_capacity(capacity as usize, cx);
-                Ok(String::new())
-            };
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
-        "reset_counts": "sets drops and highwater_length back",
-            write |this, _, _| {
-                (this.drops, this.highwater) = (0, this.packets.len());
-                Ok(String::new())
-            };
-        "reset": "discards all stored packets",
-            write |this, _, cx| {
-                this.packets.drain(..).for_each(|packet| cx.services.pool.discard(packet));
-                cx.services.signals.sleep(this.nonempty);
-                cx.services.wake(this.nonfull);
-                Ok(String::new())
-            };
-    }
+    queue_handlers!();
 }
 
 impl EmittingElement for Queue {

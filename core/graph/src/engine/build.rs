@@ -3,7 +3,9 @@
 use super::context::Services;
 use super::ports::ElementPorts;
 use super::router::ElementGraph;
+use super::threads::ThreadQueue;
 use crate::arguments::{ArgumentContext, ArgumentValue, ElementArguments};
+use std::sync::Arc;
 
 /// The arguments and services that an element can use while it is made.
 pub struct BuildContext<'a> {
@@ -40,6 +42,11 @@ impl<'a> BuildContext<'a> {
     /// Reads a value as an argument of this element is read; `None` if it is none of the type.
     pub fn read<T: ArgumentValue>(&self, text: &str) -> Option<T> {
         T::parse_argument(text, self.context).ok()
+    }
+
+    /// Returns the packets of a queue whose neighbours are on different threads; `None` for every other element.
+    pub fn between_threads(&self) -> Option<Arc<ThreadQueue>> {
+        self.services.threads.as_ref()?.part.graph.queue(self.this)
     }
 
     /// Returns the element's ports.

@@ -11,9 +11,11 @@ use super::ports::{ElementPorts, PortReference};
 use super::replace::Replacement;
 use super::schedule::Schedule;
 use super::signal::{SignalId, SignalTable, WaitsFor};
+use super::threads::{QueueSide, ThreadState};
 use crate::arguments::ArgumentContext;
 use crate::language::ElementDeclaration;
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,6 +56,10 @@ pub struct Services {
     pub(super) reconfigured: BTreeMap<usize, Arc<str>>,
     /// The elements that wait for a signal of the system, by its number.
     pub(super) system_signals: BTreeSet<(i32, usize)>,
+    /// Pairs of elements of which the first has the state of the second.
+    pub(super) references: RefCell<Vec<(usize, usize)>>,
+    /// The state towards the other threads of a graph that has some.
+    pub(super) threads: Option<Box<ThreadState>>,
     pub(super) random: u64,
 }
 
@@ -88,6 +94,8 @@ impl Services {
             replacement: None,
             reconfigured: BTreeMap::new(),
             system_signals: BTreeSet::new(),
+            references: RefCell::default(),
+            threads: None,
             random: seed,
         }
     }
@@ -136,6 +144,11 @@ impl Services {
         self.random = seed;
     }
 
+    /// Returns the seed from which the next random numbers come.
+    pub(super) fn random_state(&self) -> u64 {
+        self.random
+    }
+
     /// Returns a random number.
     ///
     /// - G. L. Steele, D. Lea, C. H. Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014 (SplitMix64).
@@ -151,6 +164,13 @@ impl Services {
     #[inline]
     pub fn wake(&mut self, signal: SignalId) {
         self.signals.wake(signal, &mut self.schedule);
+    }
+
+    /// Wakes a side of a queue between threads, by the index of its element.
+    pub fn wake_other_thread(&self, queue: usize, side: QueueSide) {
+        if let Some(threads) = &self.threads {
+            threads.wake(queue, side);
+        }
     }
 }
 
@@ -308,6 +328,7 @@ impl ElementContext<'_> {
 
     /// Returns the state that an element shares, by its index. `None` if it shares none, or runs at present.
     pub fn shared_state(&self, index: usize) -> Option<Rc<dyn Any>> {
+        self.services.references.borrow_mut().push((self.this, index));
         match self.elements.get(index)?.as_ref()? {
             BuiltElement::Routing(element) => element.shared_state(),
             BuiltElement::Emitting(element) => element.shared_state(),

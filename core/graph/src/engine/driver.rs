@@ -59,6 +59,7 @@ impl Router {
             self.services.clock.now();
         }
         for _ in 0..TASKS_PER_ROUND {
+            self.take_messages();
             if self.is_stopped() {
                 return false;
             }
@@ -75,7 +76,7 @@ impl Router {
         let next = self.services.schedule.next_timer().filter(|next| next.0 < u64::MAX);
         if let Some(next) = next {
             if !has_task && (!is_watching || self.services.clock.is_simulated()) {
-                self.services.clock.wait(Some(next));
+                self.wait_until(next);
             }
             let now = self.services.clock.now();
             while let Some((element, key)) = self.services.schedule.expired_timer(now) {
@@ -83,7 +84,7 @@ impl Router {
                 self.dispatch();
                 self.switch();
             }
-        } else if !has_task && !is_watching {
+        } else if !has_task && !is_watching && !self.wait_for_work() {
             return false;
         }
         !self.is_stopped()
@@ -106,6 +107,9 @@ impl Router {
 
     /// Returns true if the driver has to stop. An element that manages stops may withdraw them.
     fn is_stopped(&mut self) -> bool {
+        if self.services.threads.as_ref().is_some_and(|it| it.is_stopped(&mut self.services.stops)) {
+            return true;
+        }
         for _ in 0..STOPS_MAX {
             let before = self.services.stops;
             let Some(manager) = self.services.stop_manager.filter(|_| before > 0) else { break };

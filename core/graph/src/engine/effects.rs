@@ -13,6 +13,9 @@ pub struct CapturedBlock {
     pub packets: Vec<BlockPacket>,
 }
 
+/// A function that ends a wait for devices.
+pub type DeviceWaker = Box<dyn Fn() + Send + Sync>;
+
 /// A packet of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPacket {
@@ -222,6 +225,12 @@ pub trait System {
     fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {
         let _ = longest;
         true
+    }
+
+    /// Returns a function that ends a wait for devices, or the next one, from any thread; `None` in a system that never
+    /// waits long.
+    fn device_waker(&mut self) -> Option<DeviceWaker> {
+        None
     }
 
     /// Writes a text.

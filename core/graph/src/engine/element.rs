@@ -131,6 +131,12 @@ pub trait Element: Any {
         None
     }
 
+    /// Returns true for a queue whose neighbours can be on different threads: it is made with
+    /// [`BuildContext::between_threads`](super::BuildContext::between_threads) then.
+    fn can_be_between_threads(&self) -> bool {
+        false
+    }
+
     /// Returns state that other elements of the graph use as well, such as a table that an argument of theirs names.
     fn shared_state(&self) -> Option<Rc<dyn Any>> {
         None

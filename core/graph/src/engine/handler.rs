@@ -108,6 +108,9 @@ pub(super) fn read_named(
         };
     };
     let index = find(cx, element)?;
+    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, argument, false) {
+        return Ok(result?);
+    }
     if let Some(text) = read_common(cx, index, handler) {
         return Ok(text);
     }
@@ -140,6 +143,9 @@ pub(super) fn write_named(
     };
     let value = value.trim();
     let index = find(cx, element)?;
+    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, value, true) {
+        return Ok(result?);
+    }
     if let Some(result) = write_task(cx, index, handler, value) {
         result?;
         return Ok(String::new());

@@ -30,6 +30,7 @@ mod run;
 mod schedule;
 mod search;
 mod signal;
+mod threads;
 
 pub use crate::annotations::*;
 pub use batch::Batch;
@@ -42,7 +43,7 @@ pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services};
 pub use effects::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
-    NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
+    DeviceWaker, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
@@ -50,10 +51,18 @@ pub use element::{
 };
 pub use handler::{HandlerError, HandlerFault};
 pub use names::DefinedNames;
-pub use packet::{GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock};
+pub use packet::{
+    ArrivedPackets, GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock,
+    TransferredPackets,
+};
 pub use plan::{OneByOne, Plan};
 pub use ports::{ElementPorts, PortConnection, PortReference};
 pub(crate) use router::connect_ports;
 pub use router::{ElementClasses, ElementGraph, GraphError, Router, RunOptions};
 pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};
 pub use signal::{SignalId, SignalTable, WaitsFor};
+pub use threads::{
+    ForcedTogether, QueueDiscipline, QueueSide, QueueThreads, THREADS_MAX, ThreadCall, ThreadLink,
+    ThreadMessage, ThreadOrder, ThreadPart, ThreadPlacement, ThreadQueue, ThreadWait, ThreadedGraph,
+    WaitGraph,
+};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Names with the addresses, ports and scheduling parameters that they stand for. Names are full names, such as
 /// `compound/name`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefinedNames {
     /// IPv4 addresses.
     pub ipv4: BTreeMap<String, Ipv4Addr>,
@@ -23,6 +23,8 @@ pub struct DefinedNames {
     pub ports: BTreeMap<(u8, String), u16>,
     /// Tickets, by the compound element in which they are stated, with a slash at its end, and the name in it.
     pub tickets: BTreeMap<(String, String), u32>,
+    /// Threads, by names as those of tickets.
+    pub threads: BTreeMap<(String, String), u32>,
 }
 
 impl DefinedNames {
@@ -37,6 +39,7 @@ impl DefinedNames {
         self.ethernet.extend(other.ethernet);
         self.ports.extend(other.ports);
         self.tickets.extend(other.tickets);
+        self.threads.extend(other.threads);
     }
 
     /// Returns the IPv4 address of a name, or of a name with one of the suffixes `:ip`, `:bcast` and `:gw`.
@@ -79,6 +82,23 @@ impl DefinedNames {
         });
         u32::try_from(product).unwrap_or(TICKETS_MAX).clamp(1, TICKETS_MAX)
     }
+
+    /// Returns the thread that is stated for an element, by its full name.
+    ///
+    /// A statement about a compound element is one about all elements in it, unless the same scope states more about some
+    /// of them. A statement of an outer compound element takes the place of those of inner ones.
+    pub(super) fn thread_of(&self, name: &str) -> Option<u32> {
+        let slashes = name.match_indices('/').map(|(at, _)| at);
+        let ends: Vec<usize> = slashes.chain([name.len()]).collect();
+        let scopes = [0].into_iter().chain(ends.iter().rev().skip(1).rev().map(|end| end + 1));
+        let mut stated = scopes.map(|scope| {
+            let names = ends.iter().rev().take_while(|end| **end > scope).map(|end| &name[scope..*end]);
+            names
+                .filter_map(|inner| self.threads.get(&(name[..scope].to_owned(), inner.to_owned())).copied())
+                .next()
+        });
+        stated.find_map(|it| it)
+    }
 }
 
 #[cfg(test)]
@@ -112,5 +132,20 @@ mod tests {
         assert_eq!(names.tickets_of("c/other"), 4096);
         assert_eq!(names.tickets_of("d/i"), 10_752);
         assert_eq!(names.tickets_of("e"), TICKETS_DEFAULT);
+    }
+
+    #[test]
+    fn a_thread_of_a_compound_is_that_of_all_in_it() {
+        let mut names = DefinedNames::default();
+        let mut state = |scope: &str, name: &str, thread: u32| {
+            names.threads.insert((scope.to_owned(), name.to_owned()), thread);
+        };
+        state("", "c", 1);
+        state("", "c/i", 2);
+        state("c/", "j", 3);
+        state("d/", "j", 4);
+        let all = ["c/i", "c/j", "c/k/l", "d/j", "d/j/k", "d/k", "j"];
+        let expected = [Some(2), Some(1), Some(1), Some(4), Some(4), None, None];
+        assert_eq!(all.map(|name| names.thread_of(name)), expected);
     }
 }

@@ -5,11 +5,15 @@
 //! packet with room before and behind them. So most packets are never copied. A packet that is discarded keeps its
 //! buffer for the next packet.
 
+mod transferred;
+
 use crate::annotations::{ANNOTATION_BYTES, Annotation};
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
 use weir_units::Timestamp;
+
+pub use transferred::{ArrivedPackets, TransferredPackets};
 
 /// The room before the bytes in a new buffer. It suffices for the headers that elements put before a packet, and keeps
 /// the bytes behind an Ethernet header aligned to four.

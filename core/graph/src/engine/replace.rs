@@ -8,7 +8,7 @@ use super::build::BuildContext;
 use super::context::{ElementContext, Services};
 use super::effects::TextOutput;
 use super::element::Reason;
-use super::router::{ElementClasses, GraphError, GraphNames, Router, RunOptions};
+use super::router::{ElementClasses, GraphError, GraphNames, Router, RunOptions, without_elements};
 use crate::arguments::ArgumentContext;
 use crate::arguments::text::uncomment;
 use crate::language::{ElementDeclaration, FlatConfiguration};
@@ -86,6 +86,9 @@ impl Router {
 
 /// Handles `hotconfig`.
 pub(super) fn replace(cx: &mut ElementContext<'_>, text: &str) -> Result<String, Reason> {
+    if cx.services.threads.is_some() {
+        return Err("the graph cannot be replaced: it runs on several threads".to_owned());
+    }
     let Some(mut replacement) = cx.services.replacement.take() else {
         return Err("the graph cannot be replaced: it runs without --allow-reconfigure".to_owned());
     };
@@ -123,7 +126,7 @@ fn prepare(cx: &mut ElementContext<'_>, replacement: &Replacement, text: &str) -
         }
         Err(failed) => {
             let (services, errors) = *failed;
-            (services, Err(lines(&errors)))
+            (services, Err(lines(&without_elements(errors))))
         }
     };
     std::mem::swap(&mut cx.services.system, &mut services.system);

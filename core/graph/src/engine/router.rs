@@ -22,6 +22,7 @@ use crate::nearest::suggestion;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use weir_units::Timestamp;
 
@@ -181,23 +182,27 @@ impl Router {
         clock: Box<dyn GraphClock>,
         options: RunOptions,
     ) -> Result<Self, Vec<GraphError>> {
-        let mut router =
-            Self::assemble(configuration, classes, Services::new(system, clock, options.seed), options)
-                .map_err(|failed| failed.1)?;
+        let services = Services::new(system, clock, options.seed);
+        let mut router = Self::assemble(configuration, classes, services, options)
+            .map_err(|failed| without_elements(failed.1))?;
         router.initialize()?;
         Ok(router)
     }
 
-    /// Makes a graph whose elements are configured, and not yet prepared. Fails with the services, too.
+    /// Makes a graph whose elements are configured, and not yet prepared, or the part of it that is on the thread of the
+    /// services. Fails with the services, too.
     pub(super) fn assemble(
         configuration: FlatConfiguration,
         classes: &dyn ElementClasses,
         mut services: Services,
         options: RunOptions,
-    ) -> Result<Self, Box<(Services, Vec<GraphError>)>> {
+    ) -> Result<Self, Box<(Services, IndexedErrors)>> {
         let mut graph = match connect(configuration, classes) {
             Ok(graph) => graph,
-            Err(errors) => return Err(Box::new((services, errors))),
+            Err(errors) => {
+                let errors = errors.into_iter().map(|error| (0, error)).collect();
+                return Err(Box::new((services, errors)));
+            }
         };
         services.schedule.resize(graph.declared.len());
         let mut elements = match build(&graph, &mut services) {
@@ -224,7 +229,7 @@ impl Router {
                 "packets are pulled through more than {PULL_DEPTH_MAX} elements that wait for each other"
             );
             let error = router.graph.error(element, text);
-            return Err(Box::new((router.services, vec![error])));
+            return Err(Box::new((router.services, vec![(element, error)])));
         }
         Ok(router)
     }
@@ -275,14 +280,20 @@ impl Router {
     }
 
     pub(super) fn initialize(&mut self) -> Result<(), Vec<GraphError>> {
+        let errors = self.initialize_range(0..self.elements.len());
+        if errors.is_empty() { Ok(()) } else { Err(without_elements(errors)) }
+    }
+
+    /// Prepares elements, and returns the errors.
+    pub(super) fn initialize_range(&mut self, range: Range<usize>) -> IndexedErrors {
         let mut errors = Vec::new();
-        for index in 0..self.elements.len() {
+        for index in range {
             let result = self.context(index).with_element(index, |it, cx| it.element().initialize(cx));
             if let Some(Err(text)) = result {
-                errors.push(self.graph.error(index, text));
+                errors.push((index, self.graph.error(index, text)));
             }
         }
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        errors
     }
 
     /// Returns the context of an element.
@@ -395,20 +406,27 @@ impl Router {
     ///
     /// Fails with every result that is not complete.
     pub fn finish(&mut self) -> Result<(), Vec<GraphError>> {
+        let errors = self.finish_range(0..self.elements.len());
+        if errors.is_empty() { Ok(()) } else { Err(without_elements(errors)) }
+    }
+
+    /// Completes the results of elements, and returns the errors.
+    pub(super) fn finish_range(&mut self, range: Range<usize>) -> IndexedErrors {
         let mut errors = Vec::new();
-        for (element, count) in std::mem::take(&mut self.driver.cycle_drops) {
-            let name = &self.graph.declared[element].name;
-            let text = format!(
-                "{name}: {count} packets went around a cycle again and again, and were discarded here\n"
-            );
-            self.services.system.write_text(TextOutput::Error, &text);
-        }
-        for (index, element) in self.elements.iter_mut().enumerate() {
-            if let Some(Err(text)) = element.as_mut().map(|it| it.element().finish(&mut self.services)) {
-                errors.push(self.graph.error(index, text));
+        for index in range {
+            if let Some(count) = self.driver.cycle_drops.remove(&index) {
+                let name = &self.graph.declared[index].name;
+                let text = format!(
+                    "{name}: {count} packets went around a cycle again and again, and were discarded here\n"
+                );
+                self.services.system.write_text(TextOutput::Error, &text);
+            }
+            let result = self.elements[index].as_mut().map(|it| it.element().finish(&mut self.services));
+            if let Some(Err(text)) = result {
+                errors.push((index, self.graph.error(index, text)));
             }
         }
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        errors
     }
 
     /// Returns the number of elements that packets reach in batches, and of all elements that packets reach by pushes.
@@ -440,6 +458,13 @@ impl Router {
             (0..ports.targets.len()).filter_map(plan).map(move |plan| (element, plan))
         })
     }
+}
+
+/// Errors, each with the index of its element.
+pub(super) type IndexedErrors = Vec<(usize, GraphError)>;
+
+pub(super) fn without_elements(errors: IndexedErrors) -> Vec<GraphError> {
+    errors.into_iter().map(|(_, error)| error).collect()
 }
 
 fn connect(
@@ -515,16 +540,16 @@ pub(crate) fn connect_ports(
     })
 }
 
-fn build(
-    graph: &ElementGraph,
-    services: &mut Services,
-) -> Result<Vec<Option<BuiltElement>>, Vec<GraphError>> {
+fn build(graph: &ElementGraph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, IndexedErrors> {
     let mut errors = BTreeMap::new();
     let mut elements: Vec<Option<BuiltElement>> = (0..graph.declared.len()).map(|_| None).collect();
     // An element without ports is there for others, such as one that defines names: it goes first.
     let (first, later): (Vec<usize>, Vec<usize>) =
         (0..graph.declared.len()).partition(|element| graph.classes[*element].ports == "0/0");
-    for this in first.into_iter().chain(later) {
+    let is_here: Vec<bool> = (0..graph.declared.len())
+        .map(|it| services.threads.as_ref().is_none_or(|threads| threads.has(it)))
+        .collect();
+    for this in first.into_iter().chain(later).filter(|it| is_here[*it]) {
         let ElementDeclaration { name, class, configuration, landmark } = &graph.declared[this];
         let mut defined = std::mem::take(&mut services.names);
         let names = GraphNames { graph, defined: &defined };
@@ -541,7 +566,7 @@ fn build(
         defined.add(std::mem::take(&mut services.names));
         services.names = defined;
     }
-    if errors.is_empty() { Ok(elements) } else { Err(errors.into_values().collect()) }
+    if errors.is_empty() { Ok(elements) } else { Err(errors.into_iter().collect()) }
 }
 
 /// The names in arguments: elements of the graph, and names that elements have defined.

@@ -85,6 +85,12 @@ impl Schedule {
         Some(self.tasks.get(element)?.as_ref()?.tickets)
     }
 
+    /// Returns true if an element has a task, or has set a timer.
+    pub fn is_active(&self, element: usize) -> bool {
+        self.tickets(element).is_some()
+            || self.places.range((element, 0)..=(element, u32::MAX)).next().is_some()
+    }
+
     /// Sets the tickets of an element's task.
     pub fn set_tickets(&mut self, element: usize, tickets: u32) {
         if let Some(Some(task)) = self.tasks.get_mut(element) {

@@ -3,18 +3,22 @@
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, Loaded, load};
 use super::run::faulty;
+use super::threads::{MOST_THREADS, describe};
 use crate::Failure;
 use clap::Args;
 use std::io::Write;
 use weir_elements::AllElements;
-use weir_graph::engine::{NoFiles, OneByOne, Router, RunOptions, SimulatedClock};
-use weir_units::Escape as _;
+use weir_graph::engine::{NoFiles, OneByOne, Router, RunOptions, SimulatedClock, ThreadPlacement};
+use weir_units::{Escape as _, escaped_lines};
 
 /// `weir graph check`.
 #[derive(Debug, Args)]
 pub struct GraphCheckArgs {
     #[command(flatten)]
     configuration: ConfigurationArgs,
+    /// Also show on which of this number of threads each element would run
+    #[arg(short = 'j', long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS))]
+    threads: Option<u16>,
 }
 
 /// Checks a configuration. Opens none of its files and devices.
@@ -26,7 +30,7 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, true)?;
     let clock = Box::<SimulatedClock>::default();
-    let router = Router::new(flat, &AllElements, Box::new(NoFiles), clock, RunOptions::default())
+    let mut router = Router::new(flat, &AllElements, Box::new(NoFiles), clock, RunOptions::default())
         .map_err(|errors| faulty(&name, &errors))?;
     let graph = router.graph();
     let connections: usize = graph.ports.iter().flat_map(|it| &it.targets).map(Vec::len).sum();
@@ -45,6 +49,10 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
             OneByOne::Control(element) => format!("{} stops the graph or calls handlers", show(element)),
         };
         writeln!(out, "  one by one behind {}: {}", show(start).escaped(), because.escaped())?;
+    }
+    if let Some(threads) = args.threads {
+        let placement = ThreadPlacement::of(&mut router, usize::from(threads));
+        write!(out, "{}", escaped_lines(&describe(&placement, router.graph())))?;
     }
     Ok(())
 }

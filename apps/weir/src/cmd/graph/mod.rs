@@ -9,6 +9,7 @@ mod load;
 mod report;
 mod run;
 mod test;
+mod threads;
 
 use crate::Failure;
 use check::GraphCheckArgs;

@@ -3,16 +3,14 @@
 use super::GraphCommandError;
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, Loaded, load};
+use super::threads::{MOST_THREADS, RunningGraph};
 use crate::Failure;
 use crate::output::signals::Signals;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_elements::AllElements;
-use weir_graph::engine::{GraphClock, Router, RunOptions, SimulatedClock};
-use weir_graph_io::{GraphSystem, SystemClock};
+use weir_graph::engine::RunOptions;
 use weir_units::escaped_lines;
 
 /// Examples and statuses in the help of `weir graph run`.
@@ -57,6 +55,10 @@ pub struct GraphRunArgs {
     /// The most packets that go through an element before the next element; the results are the same
     #[arg(long, value_name = "PACKETS", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: u16,
+    /// Run on this number of threads: the graph is cut at its queues. `weir graph check -j N` shows which element runs where
+    #[arg(short = 'j', long, value_name = "THREADS", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS))]
+    threads: u16,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -71,28 +73,36 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let mut signals = Signals::default();
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
-    let clock: Box<dyn GraphClock> = match args.simtime {
-        true => Box::<SimulatedClock>::default(),
-        false => Box::new(SystemClock::new(signals.interrupted.clone())),
-    };
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
-    let mut router = Router::new(flat, &AllElements, Box::<GraphSystem>::default(), clock, options)
-        .map_err(|errors| faulty(&name, &errors))?;
+    let mut graph = if args.simtime {
+        if args.threads > 1 {
+            eprintln!("simulated time needs one thread: -j {} has no effect", args.threads);
+        }
+        RunningGraph::simulated(flat, options)
+    } else {
+        let warn = |line: &str| {
+            if !args.no_warnings {
+                eprintln!("warning: {}", escaped_lines(line));
+            }
+        };
+        RunningGraph::on_threads(flat, options, usize::from(args.threads), &signals.interrupted, warn)
+    }
+    .map_err(|errors| faulty(&name, &errors))?;
     // From here on the graph receives packets, and a signal ends it in an orderly way.
     signals.catch()?;
     let begin = Instant::now();
     if !args.quit {
-        while !signals.interrupted.load(Ordering::Relaxed) && router.step() {}
+        graph.run(&signals.interrupted).map_err(|errors| faulty(&name, &errors))?;
     }
     let elapsed = begin.elapsed();
     let mut failed = 0;
-    if let Err(errors) = router.finish() {
+    if let Err(errors) = graph.finish() {
         failed += errors.len();
         errors.iter().for_each(|error| eprintln!("{}", escaped_lines(&error.to_string())));
     }
     let mut text = String::new();
     for handler in &args.handlers {
-        failed += read(&mut router, handler, args.handlers.len() > 1, &mut text);
+        failed += read(&mut graph, handler, args.handlers.len() > 1, &mut text);
     }
     match &args.output {
         Some(path) => std::fs::write(path, text)
@@ -108,7 +118,7 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     }
     match &args.exit_handler {
         Some(handler) => {
-            let value = router.read_handler(handler).map_err(|reason| {
+            let value = graph.read_handler(handler).map_err(|reason| {
                 eprintln!("{}", escaped_lines(&reason));
                 GraphCommandError::Incomplete { name: name.clone(), count: 1 }
             })?;
@@ -128,13 +138,12 @@ pub fn faulty(name: &str, errors: &[weir_graph::engine::GraphError]) -> GraphCom
 }
 
 /// Reads a handler, and adds its value to the text, below its name if there are several. Returns the number of failures.
-fn read(router: &mut Router, handler: &str, has_names: bool, text: &mut String) -> usize {
+fn read(graph: &mut RunningGraph, handler: &str, has_names: bool, text: &mut String) -> usize {
     let calls = match handler.strip_prefix("*.") {
         Some(of_each) => {
-            let names: Vec<String> = router.graph().declared.iter().map(|it| it.name.to_string()).collect();
             let mut calls = Vec::new();
-            for name in names {
-                let all = router.read_handler(&format!("{name}.handlers")).unwrap_or_default();
+            for name in graph.names() {
+                let all = graph.read_handler(&format!("{name}.handlers")).unwrap_or_default();
                 if all.lines().any(|line| line.split('\t').next() == Some(of_each)) {
                     calls.push(format!("{name}.{of_each}"));
                 }
@@ -146,7 +155,7 @@ fn read(router: &mut Router, handler: &str, has_names: bool, text: &mut String) 
     let has_names = has_names || handler.starts_with("*.");
     let mut failed = 0;
     for call in calls {
-        match router.read_handler(&call) {
+        match graph.read_handler(&call) {
             Ok(value) if has_names => {
                 let value = value.trim_end_matches('\n');
                 text.push_str(&format!("{call}:\n{value}\n\n"));
