@@ -4,12 +4,12 @@ use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
 use crate::waiter::DeviceWaiter;
 use std::cell::Cell;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, ReceivingDevice,
-    SendingDevice, SourceBlock, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, LineReader,
+    ReceivingDevice, SendingDevice, SourceBlock, System, TextOutput,
 };
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -17,6 +17,9 @@ use weir_wire::LinkType;
 
 /// The most bytes of a file that an element reads as a whole.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The most bytes of a line that an element reads.
+const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The files, the devices and the terminal of a program.
 #[derive(Debug, Default)]
@@ -112,6 +115,29 @@ impl CaptureWriter for FileWriter {
     }
 }
 
+/// The lines of a file or of standard input, with one line in memory.
+struct FileLines {
+    name: String,
+    reader: Box<dyn BufRead>,
+    length: Option<u64>,
+}
+
+impl LineReader for FileLines {
+    fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
+        line.clear();
+        let mut reader = (&mut self.reader).take(LINE_BYTES_MAX + 1);
+        let count = reader.read_until(b'\n', line).map_err(|error| format!("{}: {error}", self.name))?;
+        if count as u64 > LINE_BYTES_MAX {
+            return Err(format!("{}: a line is longer than {} MiB", self.name, LINE_BYTES_MAX >> 20));
+        }
+        Ok(count > 0)
+    }
+}
+
 impl System for GraphSystem {
     fn open_device(
         &mut self,
@@ -162,6 +188,18 @@ impl System for GraphSystem {
             return Err(format!("{}: longer than {} MiB", Path::new(name).escaped(), FILE_BYTES_MAX >> 20));
         }
         Ok(bytes)
+    }
+
+    fn open_lines(&mut self, name: &str) -> Result<Box<dyn LineReader>, String> {
+        if name == "-" {
+            let reader = Box::new(BufReader::new(std::io::stdin()));
+            return Ok(Box::new(FileLines { name: "standard input".to_owned(), reader, length: None }));
+        }
+        let shown = Path::new(name).escaped().to_string();
+        let file = std::fs::File::open(name).map_err(|error| format!("{shown}: {error}"))?;
+        let metadata = file.metadata().map_err(|error| format!("{shown}: {error}"))?;
+        let length = metadata.is_file().then_some(metadata.len());
+        Ok(Box::new(FileLines { name: shown, reader: Box::new(BufReader::new(file)), length }))
     }
 
     fn write_file(&mut self, name: &str, bytes: &[u8], is_new: bool) -> Result<(), String> {
@@ -259,5 +297,40 @@ mod tests {
         let found = numbers(block.source.as_ref().unwrap(), &block.packets);
         assert_eq!(found.len(), block.packets.len());
         assert!((0..).zip(&found).all(|(number, found)| *found == number || *found == 0), "{found:?}");
+    }
+
+    /// Returns the lengths of the lines of a file, and the reason for which the reading ended.
+    fn lines(bytes: &[u8]) -> (Vec<usize>, Result<(), String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        std::fs::write(&path, bytes).unwrap();
+        let mut reader = GraphSystem::default().open_lines(path.to_str().unwrap()).unwrap();
+        assert_eq!(reader.length(), Some(bytes.len() as u64));
+        let (mut lengths, mut line) = (Vec::new(), Vec::new());
+        loop {
+            match reader.next(&mut line) {
+                Ok(true) => lengths.push(line.len()),
+                Ok(false) => return (lengths, Ok(())),
+                Err(reason) => return (lengths, Err(reason)),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_read_one_by_one_and_a_line_has_a_limit() {
+        assert_eq!(lines(b""), (vec![], Ok(())));
+        assert_eq!(lines(b"ab\n\nc"), (vec![3, 1, 1], Ok(())));
+        let most = usize::try_from(LINE_BYTES_MAX).unwrap();
+        let mut text = vec![b'x'; most - 1];
+        text.extend_from_slice(b"\ny\n");
+        assert_eq!(lines(&text), (vec![most, 2], Ok(())));
+        text[most - 1] = b'x';
+        let (lengths, end) = lines(&text);
+        assert!(lengths.is_empty() && end.unwrap_err().contains("a line is longer than 1 MiB"));
+        // The whole may be longer than what is read of a file at once.
+        let long = b"0123456789abcdef\n".repeat(5 << 20);
+        assert!(long.len() as u64 > FILE_BYTES_MAX);
+        let (lengths, end) = lines(&long);
+        assert!(end.is_ok() && lengths.len() == 5 << 20);
     }
 }

@@ -148,6 +148,48 @@ pub trait SendingDevice {
     fn send(&mut self, packets: &[&[u8]]) -> SentPackets;
 }
 
+/// A text that is read line by line.
+pub trait LineReader {
+    /// Returns the length of the text in bytes, if it is known.
+    fn length(&self) -> Option<u64>;
+
+    /// Replaces the content of `line` by the next line, with its line break. Returns false at the end.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason for a text that cannot be read further.
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String>;
+}
+
+/// The lines of a text in memory.
+#[derive(Clone, Debug, Default)]
+pub struct TextLines {
+    text: Vec<u8>,
+    at: usize,
+}
+
+impl TextLines {
+    /// Returns the lines of a text.
+    pub fn new(text: Vec<u8>) -> Self {
+        Self { text, at: 0 }
+    }
+}
+
+impl LineReader for TextLines {
+    fn length(&self) -> Option<u64> {
+        u64::try_from(self.text.len()).ok()
+    }
+
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
+        line.clear();
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let length = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
+        line.extend_from_slice(&rest[..length]);
+        self.at += length;
+        Ok(length > 0)
+    }
+}
+
 /// A terminal or a file for texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextOutput {
@@ -184,6 +226,15 @@ pub trait System {
     ///
     /// Fails with a reason.
     fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String>;
+
+    /// Opens a text for reading line by line. By default it is read as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason.
+    fn open_lines(&mut self, name: &str) -> Result<Box<dyn LineReader>, String> {
+        Ok(Box::new(TextLines::new(self.read_file(name)?)))
+    }
 
     /// Writes bytes to a file: to its end, or as its first bytes.
     ///

@@ -43,7 +43,7 @@ pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services};
 pub use effects::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
-    DeviceWaker, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextOutput,
+    DeviceWaker, LineReader, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextLines, TextOutput,
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
