@@ -362,6 +362,19 @@ def graph_language_inputs():
     )
 
 
+def graph_control_inputs():
+    """Commands of the protocol of control sockets. The first byte states the pieces in which they come."""
+    texts = {
+        "empty": "",
+        "lines": "READ a.b c d\r\nWRITE abcd.efgh 1\rCHECKREAD x\nCHECKWRITE y z\nHELP\n\nGET four\nQUIT\nREAD x\n",
+        "data": "READDATA a.bc 5\r\n1\r\n23WRITEDATA b 0\nSETDATA c 3\rxyz",
+        "until": "READUNTIL a.bc END\n x\r\nEND \nWRITEUNTIL b\rline\r\r\nWRITEUNTIL c X\nopen",
+        "wrong": "NOTHING\nREAD\nWRITEDATA a -1\nLLRPC a#80000001 4\n1234\nREADDATA a 99999999999999999999\n",
+    }
+    for name, text in texts.items():
+        yield name, b"\x03" + text.encode()
+
+
 def varint(number):
     out = bytearray()
     while number >= 0x80:
@@ -613,6 +626,7 @@ def main():
         "credential": credential_inputs(),
         "elements": elements_inputs(),
         "filter": filter_inputs(),
+        "graph-control": graph_control_inputs(),
         "graph-language": graph_language_inputs(),
         "handshake": handshake_inputs(),
         "object": object_inputs(),

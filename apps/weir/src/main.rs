@@ -8,6 +8,7 @@
 mod amounts;
 mod calibrated_profile;
 mod cli;
+mod click;
 mod cmd;
 mod json;
 mod local_time;
@@ -97,8 +98,13 @@ impl Failure {
 
 fn main() -> ExitCode {
     weir_netio::make_file_size_limit_an_error();
-    let cli = Cli::try_parse().unwrap_or_else(|error| usage_hint::exit(&error));
-    match dispatch(cli.command) {
+    let result = if click::is_called() {
+        click::run_as_click()
+    } else {
+        let cli = Cli::try_parse().unwrap_or_else(|error| usage_hint::exit(&error));
+        dispatch(cli.command)
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of a pipe closed it early, which is not an error.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! Tests of `weir graph`.
 
+mod control;
+
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

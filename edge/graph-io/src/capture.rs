@@ -3,6 +3,7 @@
 use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
 use crate::waiter::DeviceWaiter;
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -219,6 +220,23 @@ impl System for GraphSystem {
             TextOutput::Out => std::io::stdout().write_all(text.as_bytes()),
             TextOutput::Error => std::io::stderr().write_all(text.as_bytes()),
         };
+    }
+
+    fn process_id(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn send_signal(&mut self, process: i32, signal: i32) -> Result<(), String> {
+        let number =
+            Signal::from_named_raw(signal).ok_or_else(|| format!("no signal has the number {signal}"))?;
+        let id = |number: i32| Pid::from_raw(number).ok_or_else(|| format!("'{number}' is no process"));
+        let result = match process {
+            0 => kill_current_process_group(number),
+            -1 => return Err("-1 would be all processes of the user".to_owned()),
+            ..-1 => kill_process_group(id(process.saturating_neg())?, number),
+            1.. => kill_process(id(process)?, number),
+        };
+        result.map_err(|error| format!("process {process}: {}", std::io::Error::from(error)))
     }
 }
 

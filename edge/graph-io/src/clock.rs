@@ -41,7 +41,8 @@ impl GraphClock for SystemClock {
         let now = self.now();
         let left = until.map_or(WAIT_MAX, |until| Duration::from_nanos(until.since(now).0));
         if !self.is_interrupted.load(Ordering::Relaxed) {
-            std::thread::sleep(left.min(WAIT_MAX));
+            // A control socket ends the wait.
+            std::thread::park_timeout(left.min(WAIT_MAX));
         }
     }
 }

@@ -30,6 +30,15 @@ pub struct ConfigurationArgs {
 }
 
 impl ConfigurationArgs {
+    /// Returns the variables and their values.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphCommandError::SecondConfiguration`].
+    pub fn definitions(&self) -> Result<Vec<(String, String)>, GraphCommandError> {
+        Ok(inputs(self)?.definitions)
+    }
+
     /// Returns the folders of libraries.
     pub fn clickpath(&self) -> Option<&OsStr> {
         self.clickpath.as_deref()

@@ -8,6 +8,7 @@ mod libraries;
 mod load;
 mod report;
 mod run;
+mod signals;
 mod test;
 mod threads;
 
@@ -17,7 +18,7 @@ use clap::Subcommand;
 use draw::DrawArgs;
 use elements::ElementsArgs;
 use flatten::FlattenArgs;
-use run::GraphRunArgs;
+pub use run::{GraphRunArgs, HELP as RUN_HELP, run};
 use std::io::Write;
 use std::path::PathBuf;
 use weir_graph::drawing::DrawingError;
@@ -79,6 +80,12 @@ pub enum GraphCommandError {
         /// The reason.
         source: DrawingError,
     },
+    /// An option works on one thread alone.
+    #[error("{option} needs a graph on one thread: leave -j out")]
+    OneThread {
+        /// The option.
+        option: &'static str,
+    },
     /// Handlers failed, or results are not complete; the reasons were printed.
     #[error("{}: {count} {} failed", name.escaped(), if *.count == 1 { "result" } else { "results" })]
     Incomplete {
@@ -87,6 +94,9 @@ pub enum GraphCommandError {
         /// The number of errors.
         count: usize,
     },
+    /// A control socket cannot be opened.
+    #[error(transparent)]
+    Control(#[from] weir_graph_io::ControlServerError),
     /// The value of the handler of `-x` is false.
     #[error("{}: {handler} is false", name.escaped())]
     False {
@@ -133,7 +143,7 @@ impl GraphCommandError {
 /// [`GraphCommandError`], and errors of standard output.
 pub fn graph(out: &mut impl Write, command: &GraphCommand) -> Result<(), Failure> {
     match command {
-        GraphCommand::Run(args) => run::run(out, args),
+        GraphCommand::Run(args) => run(out, args),
         GraphCommand::Check(args) => check::check(out, args),
         GraphCommand::Flatten(args) => flatten::flatten(out, args),
         GraphCommand::Draw(args) => draw::write(out, args),

@@ -3,24 +3,30 @@
 use super::GraphCommandError;
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, Loaded, load};
+use super::signals::GraphSignals;
 use super::threads::{MOST_THREADS, RunningGraph};
 use crate::Failure;
-use crate::output::signals::Signals;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Instant;
-use weir_graph::engine::RunOptions;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_elements::AllElements;
+use weir_graph::engine::{Router, RunOptions};
+use weir_graph::language::{ConfigurationSource, FlatConfiguration, parse};
+use weir_graph_io::{ControlAddress, ControlServer};
 use weir_units::escaped_lines;
 
 /// Examples and statuses in the help of `weir graph run`.
 pub const HELP: &str = "\
-The graph runs until it stops itself, until nothing is left to do, or until SIGINT or SIGTERM. Handlers of -h are read at the end.
+The graph runs until it stops itself, until nothing is left to do, or until SIGINT or SIGTERM. With a control socket it \
+also waits for commands. Handlers of -h are read at the end.
 
 Examples:
   weir graph run router.click
   weir graph run -e 'FromDump(in.pcap, STOP true) -> c :: Counter -> ToDump(out.pcap)' -h c.count
   weir graph run udp.click FILE=in.pcap -h '*.count' -o counts.txt
+  weir graph run router.click -R -u /run/user/1000/router
 
 Exit status: 0; 1 for a configuration with errors, a result that is not complete, or a false value of -x.";
 
@@ -39,6 +45,16 @@ pub struct GraphRunArgs {
     /// Write the values of handlers to this file
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Let other programs of the same user call handlers, by the protocol of Click's ControlSocket, at this TCP port of
+    /// 127.0.0.1; with PORT+ at the next one that is free
+    #[arg(short = 'p', long = "port", value_name = "PORT")]
+    ports: Vec<ControlAddress>,
+    /// Let other programs of the same user call handlers at this Unix-domain socket
+    #[arg(short = 'u', long = "unix-socket", value_name = "FILE")]
+    unix_sockets: Vec<PathBuf>,
+    /// Offer the handler `hotconfig`, which replaces the running graph by another configuration
+    #[arg(short = 'R', long)]
+    allow_reconfigure: bool,
     /// Do not run the graph: check it, and read the handlers
     #[arg(short = 'q', long)]
     quit: bool,
@@ -70,13 +86,23 @@ pub struct GraphRunArgs {
 ///
 /// [`GraphCommandError`], and errors of standard output.
 pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
-    let mut signals = Signals::default();
+    let mut signals = GraphSignals::default();
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
+    let threads = usize::from(args.threads);
+    let needs_one_thread = [
+        ("-R", args.allow_reconfigure),
+        ("-p", !args.ports.is_empty()),
+        ("-u", !args.unix_sockets.is_empty()),
+    ];
+    if let Some((option, _)) = needs_one_thread.into_iter().find(|(_, is_given)| threads > 1 && *is_given) {
+        return Err(GraphCommandError::OneThread { option }.into());
+    }
+    let control = control_server(args)?;
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
     let mut graph = if args.simtime {
-        if args.threads > 1 {
-            eprintln!("simulated time needs one thread: -j {} has no effect", args.threads);
+        if threads > 1 {
+            eprintln!("simulated time needs one thread: -j {threads} has no effect");
         }
         RunningGraph::simulated(flat, options)
     } else {
@@ -85,15 +111,28 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
                 eprintln!("warning: {}", escaped_lines(line));
             }
         };
-        RunningGraph::on_threads(flat, options, usize::from(args.threads), &signals.interrupted, warn)
+        RunningGraph::on_threads(flat, options, threads, &signals.arrived(), warn)
     }
     .map_err(|errors| faulty(&name, &errors))?;
+    if let (true, RunningGraph::One(router)) = (args.allow_reconfigure, &mut graph) {
+        let definitions = args.configuration.definitions()?;
+        router.allow_replacement(move |text| parse_text(text, &definitions, &libraries), AllElements);
+    }
     // From here on the graph receives packets, and a signal ends it in an orderly way.
     signals.catch()?;
     let begin = Instant::now();
     if !args.quit {
-        graph.run(&signals.interrupted).map_err(|errors| faulty(&name, &errors))?;
+        match &mut graph {
+            RunningGraph::One(router) => run_graph(router, &mut signals, control.as_ref()),
+            RunningGraph::Several(graph) => {
+                let has_arrived = signals.arrived();
+                graph
+                    .run(|| has_arrived.load(Ordering::Relaxed))
+                    .map_err(|errors| faulty(&name, &errors))?;
+            }
+        }
     }
+    drop(control);
     let elapsed = begin.elapsed();
     let mut failed = 0;
     if let Err(errors) = graph.finish() {
@@ -129,6 +168,60 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// The longest wait of a graph without a task, for a signal or a command.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// Opens the control sockets of a command line; `None` if it names none.
+fn control_server(args: &GraphRunArgs) -> Result<Option<ControlServer>, GraphCommandError> {
+    let files = args.unix_sockets.iter().map(|path| ControlAddress::from(path.as_path()));
+    let addresses: Vec<ControlAddress> = args.ports.iter().cloned().chain(files).collect();
+    if addresses.is_empty() || args.quit {
+        return Ok(None);
+    }
+    let server = ControlServer::open(&addresses)?;
+    for (address, found) in addresses.iter().zip(server.addresses()) {
+        if let ControlAddress::Port { port, .. } = found
+            && address != found
+        {
+            eprintln!("control socket: 127.0.0.1:{port}");
+        }
+    }
+    Ok(Some(server))
+}
+
+/// Runs a graph until it stops, or nothing is left to do.
+fn run_graph(router: &mut Router, signals: &mut GraphSignals, control: Option<&ControlServer>) {
+    loop {
+        if signals.end(router) {
+            return;
+        }
+        if let Some(control) = control {
+            control.serve(router);
+        }
+        if router.step() {
+            continue;
+        }
+        // A command or a signal can give the graph something to do.
+        if router.has_stopped() || control.is_none() && router.system_signals().is_empty() {
+            return;
+        }
+        match control {
+            Some(control) => control.wait(WAIT_MAX),
+            None => std::thread::sleep(WAIT_MAX),
+        }
+    }
+}
+
+/// Parses the text of another configuration for a running graph.
+fn parse_text(
+    text: &str,
+    definitions: &[(String, String)],
+    libraries: &LibraryFolders,
+) -> Result<FlatConfiguration, String> {
+    let source = ConfigurationSource { name: "config", bytes: text.as_bytes() };
+    parse(&source, definitions, libraries).map_err(|errors| errors.to_string())
 }
 
 /// Prints the errors of a graph.

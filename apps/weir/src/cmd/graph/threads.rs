@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use weir_elements::AllElements;
 use weir_graph::engine::{
     ElementGraph, ForcedTogether, GraphClock, GraphError, Router, RunOptions, SimulatedClock, System,
@@ -109,21 +109,6 @@ impl RunningGraph {
         drop(router);
         let system: Arc<ThreadSystem> = Arc::new(system);
         Ok(Self::Several(GraphThreads::start(&flat, &AllElements, placement, &system, options)?))
-    }
-
-    /// Runs until the graph stops itself, nothing is left to do, or the flag is set.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a thread ends early.
-    pub fn run(&mut self, interrupted: &AtomicBool) -> Result<(), Vec<GraphError>> {
-        match self {
-            Self::One(router) => {
-                while !interrupted.load(Ordering::Relaxed) && router.step() {}
-                Ok(())
-            }
-            Self::Several(graph) => graph.run(|| interrupted.load(Ordering::Relaxed)),
-        }
     }
 
     /// Completes the results of all elements.

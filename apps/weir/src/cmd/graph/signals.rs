@@ -1,0 +1,96 @@
+//! Signals of the system: those that end a run, and those for which scripts of the graph wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_graph::engine::Router;
+
+/// The signals that end a run for which no script waits.
+const ENDING: [i32; 3] =
+    [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
+
+/// A signal that is caught.
+#[derive(Debug, Default)]
+struct CaughtSignal {
+    has_arrived: Arc<AtomicBool>,
+    /// The signal does to the program what it would do if it was not caught.
+    is_default: Arc<AtomicBool>,
+}
+
+/// The signals of a run.
+#[derive(Debug, Default)]
+pub struct GraphSignals {
+    /// A signal has arrived.
+    any: Arc<AtomicBool>,
+    caught: BTreeMap<i32, CaughtSignal>,
+    /// The signals for which scripts wait.
+    wanted: BTreeSet<i32>,
+}
+
+impl GraphSignals {
+    /// Catches the signals that end a run: the first one ends it in an orderly way, a second one at once. Signals that
+    /// were ignored when the process began stay ignored, as nohup(1) expects.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn catch(&mut self) -> io::Result<()> {
+        for signal in ENDING.into_iter().filter(|signal| !weir_os::is_ignored(*signal)) {
+            self.catch_one(signal)?;
+        }
+        Ok(())
+    }
+
+    fn catch_one(&mut self, signal: i32) -> io::Result<()> {
+        let caught = CaughtSignal::default();
+        // The order matters: the signal does its default only if that was chosen before it came.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&caught.is_default))?;
+        signal_hook::flag::register(signal, Arc::clone(&caught.has_arrived))?;
+        signal_hook::flag::register(signal, Arc::clone(&self.any))?;
+        self.caught.insert(signal, caught);
+        Ok(())
+    }
+
+    /// Returns a flag that is set while a signal has arrived and is not handled yet.
+    pub fn arrived(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.any)
+    }
+
+    /// Passes signals to the scripts that wait for them. Returns true if another signal ends the run.
+    pub fn end(&mut self, router: &mut Router) -> bool {
+        let mut is_over = false;
+        if self.any.load(Ordering::Relaxed) {
+            self.any.store(false, Ordering::SeqCst);
+            for (signal, caught) in &self.caught {
+                if !caught.has_arrived.swap(false, Ordering::SeqCst) {
+                    continue;
+                }
+                if self.wanted.contains(signal) {
+                    router.handle_signal(*signal);
+                } else {
+                    is_over = true;
+                    caught.is_default.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+        let wanted = router.system_signals();
+        if wanted != self.wanted {
+            self.wait_for(wanted);
+        }
+        is_over
+    }
+
+    fn wait_for(&mut self, wanted: BTreeSet<i32>) {
+        for signal in &wanted {
+            // A signal that the system does not let the program catch has its default effect.
+            if !self.caught.contains_key(signal) && self.catch_one(*signal).is_err() {
+                continue;
+            }
+        }
+        for (signal, caught) in self.caught.iter().filter(|(signal, _)| !ENDING.contains(signal)) {
+            caught.is_default.store(!wanted.contains(signal), Ordering::SeqCst);
+        }
+        self.wanted = wanted;
+    }
+}
