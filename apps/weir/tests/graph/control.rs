@@ -175,7 +175,7 @@ fn a_client_reads_and_writes_handlers_over_a_unix_socket() {
     assert!(client.read("flatconfig").contains("p :: Paint(9, PAINT);\n"));
     assert!(client.read("version").starts_with(env!("CARGO_PKG_VERSION")));
     // Commands in one piece.
-    client.send("READ q.capacity\nREADUNTIL p.color END\nx\nEND\nCHECKREAD p.color\n");
+    client.send("READ q.capacity\nREADUNTIL p.color END\nx\nEND\nCHECKWRITE p.color\n");
     let answers = [client.answer(), client.answer(), client.answer()];
     assert_eq!(answers.map(|(_, data)| data), ["7", "9", ""]);
     assert_eq!(client.ask("QUIT").0, "200 goodbye");
@@ -296,7 +296,7 @@ fn a_graph_that_is_replaced_under_traffic_passes_each_packet_once() {
     std::fs::write(at.join("in.pcap"), numbered(PACKETS)).unwrap();
     let chain = |between: &str, queue: &str| {
         format!(
-            "f :: FromDump(in.pcap) -> {between} q :: {queue}(500) -> u :: RatedUnqueue(20000) -> c :: Counter -> {between} d :: ToDump(out.pcap);"
+            "f :: FromDump(in.pcap) -> u :: RatedUnqueue(20000) -> {between} q :: {queue}(60000) -> Unqueue -> c :: Counter -> {between} d :: ToDump(out.pcap);"
         )
     };
     let texts = [
@@ -373,9 +373,9 @@ fn an_element_that_has_no_successor_completes_its_file() {
 fn scripts_run_at_signals_and_send_them() {
     let folder = tempfile::tempdir().unwrap();
     let text = "Script(print $$, wait 0.01s, set x $(kill USR1 $$), wait 0.05s, set x $(kill SIGINT $$), wait 0.05s, \
-                set x $(kill USR1 $$), wait 0.2s, set x $(kill INT $$), wait 0.2s, print end, stop);
-                Script(TYPE SIGNAL USR1, print one);
-                Script(TYPE SIGNAL USR1 INT, print two);
+                set x $(kill USR1 $$), wait 0.2s, set x $(kill INT $$), wait 0.2s, print \"end\", stop);
+                Script(TYPE SIGNAL USR1, print \"one\");
+                Script(TYPE SIGNAL USR1 INT, print \"two\");
                 p :: Script(TYPE PASSIVE, print $(kill TERM 0))";
     let running = Running::start(folder.path(), &["-u", "socket", "-e", text]);
     let id = running.id();
