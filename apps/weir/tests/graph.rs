@@ -287,3 +287,36 @@ fn a_configuration_is_drawn_to_a_file_or_refused() {
     assert!(note.contains("100 compound elements are drawn as single boxes"), "{note}");
     assert_eq!(ok(output).matches(">100 elements<").count(), 100);
 }
+
+#[test]
+fn a_graph_on_several_threads_has_the_results_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "a :: InfiniteSource(LIMIT 100) -> c :: Counter; b :: InfiniteSource(LIMIT 50) -> c \
+                -> q :: Queue -> u :: Unqueue -> d :: Counter -> Discard; StaticThreadSched(a 1, b 0, u 7);";
+    let run = |arguments: &[&str]| {
+        let output = graph(folder.path(), &[&["run", "-e", text], arguments].concat(), "");
+        assert!(output.status.success(), "{output:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let handlers = ["-h", "c.count", "-h", "d.count", "-h", "*.drops"];
+    let expected = "c.count:\n150\n\nd.count:\n150\n\nq.drops:\n0\n\n";
+    for threads in ["1", "2", "4"] {
+        let (values, warnings) = run(&[&["-w", "-j", threads], &handlers[..]].concat());
+        assert_eq!((values.as_str(), warnings.as_str()), (expected, ""), "{threads} threads");
+    }
+    let shares = "a :: InfiniteSource(LIMIT 100) and b :: InfiniteSource(LIMIT 50) share c :: Counter: both run on thread 0\n";
+    let beyond = "u :: Unqueue: there is no thread 7 with -j 2; it runs on thread 1\n";
+    let (_, warnings) = run(&["-j", "2"]);
+    assert_eq!(warnings, format!("warning: {shares}warning: {beyond}"));
+    let (values, warnings) = run(&[&["--simtime", "-j", "2"], &handlers[..]].concat());
+    assert_eq!(
+        (values.as_str(), warnings.as_str()),
+        (expected, "simulated time needs one thread: -j 2 has no effect\n")
+    );
+
+    let output = graph(folder.path(), &["check", "-j", "2", "-e", text], "");
+    let placement = "thread 0: 4 elements; with tasks or timers: a, b\n\
+                     thread 1: 4 elements; with tasks or timers: u\n  q takes packets from thread 0 to thread 1\n";
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.ends_with(&format!("{placement}  {shares}  {beyond}")), "{shown}");
+}

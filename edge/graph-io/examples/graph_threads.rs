@@ -16,7 +16,7 @@ use weir_graph::language::{ConfigurationSource, FlatConfiguration, parse};
 use weir_graph_io::{GraphThreads, SystemClock, ThreadSystem};
 
 /// An IPv4 and UDP header behind an Ethernet header, and 18 bytes.
-const PACKET: &str = "\\<00a0c99cfd9c 00a0c99cfd9d 0800  4500 002e 0000 0000 4011 6ab3 c0000201 c6336402 \
+const PACKET: &str = "\\<00a0c99cfd9c 00a0c99cfd9d 0800  4500 002e 0000 0000 4011 8e88 c0000201 c6336402 \
 04d2 0035 001a 0000 000102030405060708090a0b0c0d0e0f1011>";
 
 /// Names of graphs, with the elements on each side of the queue.
@@ -33,8 +33,8 @@ SetUDPChecksum -> SetUDPChecksum -> SetUDPChecksum -> SetUDPChecksum -> Unstrip(
 
 fn read(side: &str, packets: u64, capacity: u32) -> FlatConfiguration {
     let text = format!(
-        "InfiniteSource(DATA {PACKET}, LIMIT {packets}, BURST 64, TIMESTAMP false) -> {side} -> q :: Queue({capacity})
-         -> Unqueue(BURST 64) -> {side} -> c :: Counter -> Discard;"
+        "InfiniteSource(DATA {PACKET}, LIMIT {packets}, TIMESTAMP false) -> {side} -> q :: Queue({capacity})
+         -> Unqueue -> {side} -> c :: Counter -> Discard;"
     );
     let source = ConfigurationSource { name: "example", bytes: text.as_bytes() };
     parse(&source, &[], &AllElements).unwrap_or_else(|errors| panic!("{errors}"))

@@ -43,7 +43,8 @@ pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services};
 pub use effects::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
-    DeviceWaker, LineReader, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System, TextLines, TextOutput,
+    DeviceWaker, LineReader, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System,
+    TextLines, TextOutput,
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,

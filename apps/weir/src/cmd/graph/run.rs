@@ -126,9 +126,7 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
             RunningGraph::One(router) => run_graph(router, &mut signals, control.as_ref()),
             RunningGraph::Several(graph) => {
                 let has_arrived = signals.arrived();
-                graph
-                    .run(|| has_arrived.load(Ordering::Relaxed))
-                    .map_err(|errors| faulty(&name, &errors))?;
+                graph.run(|| has_arrived.load(Ordering::Relaxed)).map_err(|errors| faulty(&name, &errors))?;
             }
         }
     }

@@ -1,9 +1,13 @@
 //! Packets on their way to another thread.
 //!
 //! The buffers of packets belong to one thread. So the bytes of a batch are copied once, into one buffer that moves to
-//! the other thread. The packets there refer to parts of it, as to those of any source.
+//! the other thread. The packets there refer to parts of it, as to those of any source. A packet that had a buffer of its
+//! own gets one again, from the pool of the other thread, since elements are likely to write to it further.
 
-use super::{ANNOTATION_BYTES, GraphPacket, NOT_SET, PacketPool, PacketType, SourceBlock, Storage, narrow};
+use super::{
+    ANNOTATION_BYTES, BUFFER_BYTES, GraphPacket, NOT_SET, PacketPool, PacketType, SourceBlock, Storage,
+    narrow,
+};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,6 +31,8 @@ struct TransferredHead {
     annotations: [u8; ANNOTATION_BYTES],
     device: u16,
     packet_type: PacketType,
+    /// The packet had a buffer, and can have one of ordinary length again.
+    has_buffer: bool,
 }
 
 /// Packets that can move to another thread, with their bytes in one buffer.
@@ -60,6 +66,7 @@ impl TransferredPackets {
             annotations: state.annotations,
             device: state.device,
             packet_type: state.packet_type,
+            has_buffer: matches!(state.storage, Storage::Buffer(_)) && end - first <= BUFFER_BYTES,
         });
     }
 
@@ -116,14 +123,26 @@ impl ArrivedPackets {
     pub fn next(&mut self, pool: &mut PacketPool) -> Option<GraphPacket> {
         let head = self.heads.pop_front()?;
         let source = if self.heads.is_empty() { self.source.take() } else { self.source.clone() };
-        let mut state = pool.state();
-        state.storage = Storage::Source(source?);
-        state.end = head.room.end;
-        state.room = head.room;
-        state.start = head.start;
-        state.link_header = head.link_header;
-        state.network_header = head.network_header;
-        state.transport_header = head.transport_header;
+        let source = source?;
+        // The room of a buffer begins at its first byte.
+        let (mut state, first) = if head.has_buffer {
+            let bytes =
+                source.bytes().get(head.room.start as usize..head.room.end as usize).unwrap_or_default();
+            let mut packet = pool.of_length(bytes.len(), 0);
+            packet.bytes_mut().copy_from_slice(bytes);
+            (packet.0, head.room.start)
+        } else {
+            let mut state = pool.state();
+            state.storage = Storage::Source(source);
+            state.end = head.room.end;
+            state.room = head.room;
+            (state, 0)
+        };
+        let moved = |position: u32| if position == NOT_SET { NOT_SET } else { position - first };
+        state.start = moved(head.start);
+        state.link_header = moved(head.link_header);
+        state.network_header = moved(head.network_header);
+        state.transport_header = moved(head.transport_header);
         state.time = head.time;
         state.annotations = head.annotations;
         state.device = head.device;
@@ -199,6 +218,15 @@ mod tests {
         first.append(2);
         first.bytes_mut()[..3].fill(9);
         assert_eq!((&first.bytes()[..3], last.bytes()), (&[9; 3][..], &[2; 3][..]));
+        let mut sent = TransferredPackets::default();
+        let source = Rc::new(SourceBlock::from(vec![1, 2, 3, 4]));
+        sent.add(&pool.of_source(Rc::clone(&source), 0..3));
+        sent.add(&pool.of_source(source, 1..4));
+        let mut received = ArrivedPackets::of(sent);
+        let mut first = received.next(&mut pool).unwrap();
+        let last = received.next(&mut pool).unwrap();
+        first.bytes_mut().fill(9);
+        assert_eq!((first.bytes(), last.bytes()), (&[9; 3][..], &[2, 3, 4][..]));
         assert!(received.is_empty() && !received.drop_last());
     }
 }
