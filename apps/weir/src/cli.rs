@@ -202,6 +202,10 @@ pub struct CheckArgs {
     /// values are considered
     #[arg(value_name = "MODULE[,KEY=VALUE]...")]
     pub module: String,
+    /// Consider all allowed values of parameters with a default, too, but for those that MODULE sets. Without this option, the bounds
+    /// are for the defaults
+    #[arg(long)]
+    pub any_value: bool,
     /// Check against this profile: a TOML file with the limits of modules; docs/profiles has examples
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,

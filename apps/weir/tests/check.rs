@@ -249,7 +249,9 @@ fn bounds_without_parameters_hold_for_all_their_values() {
     }
     assert!(!printed.text().contains("Set:"), "{}", printed.text());
     let half = run(["check", &format!("{path},size=7")]).succeeds();
-    assert!(half.text().contains("Set:  size=7\nOpen: text (string"), "{}", half.text());
+    let note = "Set: size=7 These bounds are for the values in `Set:`. With every allowed value: ";
+    let printed = half.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(printed.contains(note) && printed.contains(" Open: text (string"), "{printed}");
 
     let document = run(["check", path, "--json"]).succeeds().json();
     let size = &document["parameters"][0];
@@ -258,6 +260,42 @@ fn bounds_without_parameters_hold_for_all_their_values() {
     // Given parameters are checked against the manifest, and a run needs all of them.
     run(["check", &format!("{path},size=101")]).fails(2, &["`size`", "101 is outside"]);
     run(["run", "-r", "/dev/null", "-m", path]).fails(2, &["parameter `size` (u64) must be given"]);
+}
+
+#[test]
+fn bounds_for_defaults_are_named_as_such_with_the_verdict_for_every_allowed_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "theirs", BY_PARAMETER);
+    let profile = folder.path().join("narrow.toml");
+    // Eight iterations are within the limit, and a hundred are not.
+    fs::write(&profile, "tiers = ['proved']\npacket = '60ns'\nper-byte = '0ns'\n").unwrap();
+    let profile = profile.to_str().unwrap();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let by_default = run(["check", &path, "--profile", profile]).succeeds();
+    let printed = words(by_default.text());
+    assert!(printed.contains("Tier: proved"), "{printed}");
+    let note = "These bounds are for the values in `Set:`. With every allowed value: refused, weir_packet: ";
+    assert!(printed.contains(note), "{printed}");
+    // The note has the time that the option finds.
+    let refused = run(["check", &path, "--any-value", "--profile", profile]).fails(1, &["weir_packet takes"]);
+    let any = words(refused.text());
+    let bound = any.split_once("bound ").unwrap().1.split_once(" limit ").unwrap().0;
+    assert!(printed.contains(&format!(" x its time ({bound})")), "{bound}: {printed}");
+    assert!(any.contains("Open: size (u64, up to 100), text (string") && !any.contains("Set:"), "{any}");
+    // A value on the command line stays.
+    let given = run(["check", &format!("{path},size=8"), "--any-value", "--profile", profile]).succeeds();
+    assert!(given.text().contains("Set:  size=8\n"), "{}", given.text());
+    assert!(given.text().contains("Open: text (string"), "{}", given.text());
+
+    let document = run(["check", &path, "--profile", profile, "--json"]).succeeds().json();
+    let any = &document["any_value"];
+    assert_eq!((&any["same"], &any["tier"]), (&Value::Bool(false), &Value::Null), "{any}");
+    assert!(any["reason"].as_str().unwrap().contains(bound), "{any}");
+    // No bound of this module depends on a parameter.
+    let other = file(folder.path(), "other", &answering("(i32.const 0)"));
+    let same = run(["check", &format!("{other},text="), "--profile", profile]).succeeds();
+    let printed = words(same.text());
+    assert!(printed.contains("Set: size=8 text= (empty) The bounds are the same for every allowed value."), "{printed}");
 }
 
 #[test]

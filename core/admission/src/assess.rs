@@ -116,6 +116,26 @@ impl Assessment {
         Self::with_values(module, manifest, info, values, calibrated)
     }
 
+    /// Assesses a module as [`assess_open`](Self::assess_open) does, but a parameter with a default counts as open, too,
+    /// unless `settings` has a value for it. So the bounds hold for every value that an operator can set.
+    ///
+    /// # Errors
+    /// The errors of [`assess`](Self::assess).
+    pub fn assess_any_value(
+        bytes: Vec<u8>,
+        settings: &[ParameterSetting],
+        calibrated: &CalibratedProfile,
+    ) -> Result<Self, ModuleRefusal> {
+        let (module, manifest, info) = read_module(bytes)?;
+        let mut values = parameter_values(&manifest, settings)?;
+        for (parameter, value) in manifest.parameters.iter().zip(&mut values) {
+            if !settings.iter().any(|(name, _)| parameter.name.as_str() == name) {
+                *value = None;
+            }
+        }
+        Self::with_values(module, manifest, info, values, calibrated)
+    }
+
     /// Finds the bounds for these parameter values, and compares them with the limits.
     fn with_values(
         module: ParsedModule,

@@ -1,5 +1,6 @@
 //! The results of `weir check` as one JSON document. The field names are stable; `docs/CHECK.md` documents them.
 
+use super::any_value::AnyValue;
 use super::loop_source::{LoopStatement, statement_of};
 use super::{CheckResults, Compilation};
 use serde::Serialize;
@@ -40,6 +41,7 @@ struct Document<'a> {
     excess: Option<Exceeded>,
     profile: Option<&'a str>,
     parameters: Vec<Parameter<'a>>,
+    any_value: Option<&'a AnyValue>,
     imports: &'a [&'static str],
     tables: Vec<Table<'a>>,
     calibration: Calibration<'a>,
@@ -236,6 +238,7 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
                 values: parameter.values.iter().map(Name::as_str).collect(),
             })
             .collect(),
+        any_value: results.any_value.as_ref(),
         imports: &results.info.imports,
         tables: results
             .manifest

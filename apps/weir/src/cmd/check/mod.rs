@@ -1,6 +1,7 @@
 //! `weir check`: shows a module's maximum cost, whether it would be admitted, and how to reduce the cost.
 
 mod annotate;
+mod any_value;
 mod json;
 mod loop_source;
 pub(crate) mod paint;
@@ -12,6 +13,7 @@ use crate::Failure;
 use crate::calibrated_profile::calibrated_profile;
 use crate::cli::CheckArgs;
 use crate::module_arg::{ModuleArg, ModuleArgError};
+use any_value::AnyValue;
 use paint::Paint;
 use source::Sources;
 use std::io::Write;
@@ -45,6 +47,8 @@ struct CheckResults<'a> {
     size: Bytes,
     /// The values of the manifest's parameters, in the order of the manifest; `None` for a parameter without a value.
     values: &'a [Option<ParameterValue>],
+    /// The assessment for every allowed value of all parameters; `None` if no parameter has a value.
+    any_value: Option<AnyValue>,
     /// The tick period.
     tick: Option<Nanos>,
     analysis: &'a Analysis,
@@ -89,9 +93,9 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     let profile = calibrated_profile(args.profile.as_deref())?;
     let paint = Paint::for_stdout();
     let refused = |refusal| ModuleArgError::Refused { name: spec.name.clone(), refusal };
-    let assessed = spec
-        .bytes()
-        .and_then(|bytes| Assessment::assess_open(bytes, &spec.settings, &profile).map_err(refused));
+    let assess = if args.any_value { Assessment::assess_any_value } else { Assessment::assess_open };
+    let assessed =
+        spec.bytes().and_then(|bytes| assess(bytes, &spec.settings, &profile).map_err(refused));
     let assessment = match assessed {
         Ok(assessment) => assessment,
         Err(error) => {
@@ -117,6 +121,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         info: assessment.info(),
         size: Bytes(assessment.module().bytes().len() as u64),
         values: assessment.values(),
+        any_value: AnyValue::of(&assessment),
         tick: assessment.tick_period(),
         analysis: assessment.analysis(),
         comparisons: assessment.comparisons(),

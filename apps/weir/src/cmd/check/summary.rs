@@ -26,10 +26,22 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
     writeln!(out, "{}", wrapped("", 0, &about))?;
     let set: Vec<String> = results
         .parameters()
-        .filter_map(|(parameter, value)| Some(format!("{}={}", parameter.name, value?)))
+        .filter_map(|(parameter, value)| Some((parameter.name.as_str(), value?.to_string())))
+        .map(|(name, value)| format!("{name}={}", if value.is_empty() { " (empty)" } else { &value }))
         .collect();
     if !set.is_empty() {
         writeln!(out, "{}", wrapped("Set:  ", INDENT, &set.join(" ")))?;
+    }
+    if let Some(any) = &results.any_value {
+        let text = if any.is_same {
+            "The bounds are the same for every allowed value.".to_owned()
+        } else {
+            format!(
+                "These bounds are for the values in `Set:`. With every allowed value: {}",
+                any.verdict_text()
+            )
+        };
+        writeln!(out, "{}", wrapped(&" ".repeat(INDENT), INDENT, &text))?;
     }
     let tables: Vec<String> =
         manifest.tables.iter().map(|table| format!("{} ({})", table.name, describe_access(table))).collect();
