@@ -13,7 +13,13 @@ use weir_admission::{Admitted, CalibratedProfile, ParameterSetting, Profile};
 use weir_trust::digest::Sha256Digest;
 use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
+use weir_units::shell_line;
 use weir_verify::CpuFeatures;
+
+/// The field of a record with the values of a module's parameters.
+const PARAMETERS: &str = "parameters";
+/// The longest command in a message, in bytes.
+const COMMAND_BYTES_MAX: usize = 1000;
 
 /// The statement of a compiler for which a key is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -186,12 +192,14 @@ pub enum RecordRefusal {
         nanoseconds: u64,
     },
     /// A field that differs from what this weir finds.
-    #[error("`{}`: {difference}", .member.name())]
+    #[error("`{}`: {difference}{}", .member.name(), advice(.command.as_deref()))]
     Field {
         /// The member.
         member: Member,
         /// The field.
         difference: FieldDifference,
+        /// The command that compiles the module for the values here, if the values of parameters differ.
+        command: Option<String>,
     },
 }
 
@@ -202,6 +210,22 @@ pub struct UntrustedSigner {
     pub key: PublicKey,
     /// The reason.
     pub why: &'static str,
+}
+
+fn advice(command: Option<&str>) -> String {
+    command.map_or_else(String::new, |command| {
+        format!("; a bundle is for one set of values: compile it for these, with {command}")
+    })
+}
+
+/// Returns the command that compiles a module for these values of its parameters; `None` if the command is too long for a
+/// message, or not printable.
+fn compile_command(module: &str, settings: &[ParameterSetting]) -> Option<String> {
+    let values = settings.iter().map(|(name, texts)| format!(",{name}={}", texts.join(",")));
+    let argument = format!("{module}.wasm{}", values.collect::<String>());
+    let bundle = format!("{module}.weir");
+    let words = ["weir", "compile", &argument, "-o", &bundle, "--key", "KEY"];
+    shell_line(words).filter(|command| command.len() <= COMMAND_BYTES_MAX)
 }
 
 fn untrusted(others: &[UntrustedSigner]) -> String {
@@ -382,7 +406,14 @@ impl VouchedCode {
             isolated: self.inputs.isolated_accesses.clone(),
             text: self.inputs.text.sha256,
         });
-        let refusal = |member| move |difference| RecordRefusal::Field { member, difference };
+        let refusal = |member| {
+            move |difference: FieldDifference| {
+                let is_of_values = difference.field == PARAMETERS;
+                let module = admitted.manifest().name.as_str();
+                let command = if is_of_values { compile_command(module, settings) } else { None };
+                RecordRefusal::Field { member, difference, command }
+            }
+        };
         let differs = difference(&self.inputs, &own).map(refusal(self.form.record()));
         let own = Bounds::of(admitted, self.bounds.stack_bytes);
         let differs = differs.or_else(|| difference(&self.bounds, &own).map(refusal(self.form.bounds())));

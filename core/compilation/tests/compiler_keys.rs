@@ -500,7 +500,7 @@ fn trust_is_checked_again_by_the_present_policy() {
 fn differs(statements: &Statements, admitted: &Admitted, settings: &[ParameterSetting]) -> (Member, String) {
     let vouched = decide(&policy([trusted(1)], 1), &statements.signed_by(&[1], &[1])).unwrap();
     match vouched.check(admitted, settings).unwrap_err() {
-        RecordRefusal::Field { member, difference } => (member, difference.field),
+        RecordRefusal::Field { member, difference, .. } => (member, difference.field),
         other => panic!("{other}"),
     }
 }
@@ -560,4 +560,22 @@ fn a_difference_is_told_with_both_values() {
     let says = refusal.to_string();
     assert!(says.starts_with("`node.intoto.json`: the record states `tier` as "), "{says}");
     assert!(says.contains("metered") && says.contains("and here it is") && says.contains("proved"), "{says}");
+}
+
+#[test]
+fn a_bundle_for_other_values_is_refused_with_the_command_that_compiles_it_for_these() {
+    let statements = Statements::new(ObjectForm::Suspendable);
+    let vouched = decide(&policy([trusted(1)], 1), &statements.signed_by(&[1], &[1])).unwrap();
+    let refusal = |settings: &[ParameterSetting]| {
+        vouched.check(&admit("rtt", settings, Profile::default()), settings).unwrap_err().to_string()
+    };
+    let says = refusal(&settings("2048"));
+    assert!(says.ends_with(", with weir compile rtt.wasm,table-size=2048 -o rtt.weir --key KEY"), "{says}");
+    let says = refusal(&[]);
+    assert!(says.ends_with(", with weir compile rtt.wasm -o rtt.weir --key KEY"), "{says}");
+    // Another difference is not mended by a command.
+    let tier = Statements::new(ObjectForm::Suspendable).with_input("tier", json!("metered"));
+    let vouched = decide(&policy([trusted(1)], 1), &tier.signed_by(&[1], &[1])).unwrap();
+    let says = vouched.check(&rtt(), &settings("1024")).unwrap_err().to_string();
+    assert!(!says.contains("weir compile"), "{says}");
 }
