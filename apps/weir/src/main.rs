@@ -10,6 +10,8 @@ mod calibrated_profile;
 mod cli;
 mod click;
 mod cmd;
+#[cfg(test)]
+mod document_tests;
 mod json;
 mod local_time;
 mod module_arg;
