@@ -295,7 +295,10 @@ fn bounds_for_defaults_are_named_as_such_with_the_verdict_for_every_allowed_valu
     let other = file(folder.path(), "other", &answering("(i32.const 0)"));
     let same = run(["check", &format!("{other},text="), "--profile", profile]).succeeds();
     let printed = words(same.text());
-    assert!(printed.contains("Set: size=8 text= (empty) The bounds are the same for every allowed value."), "{printed}");
+    assert!(
+        printed.contains("Set: size=8 text= (empty) The bounds are the same for every allowed value."),
+        "{printed}"
+    );
 }
 
 #[test]

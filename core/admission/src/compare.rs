@@ -99,10 +99,7 @@ impl Comparison {
     /// Returns bound and limit for a packet without a captured byte, and for the longest packet. Both are in 1/1024 of
     /// the resource's unit.
     fn ends(&self) -> [(u128, u128); 2] {
-        let at = |linear: Linear, bytes: u32| {
-            u128::from(linear.constant) * KIB + u128::from(linear.per_kib) * u128::from(bytes)
-        };
-        [0, limit::PACKET_BYTES].map(|bytes| (at(self.bound, bytes), at(self.limit, bytes)))
+        [0, limit::PACKET_BYTES].map(|bytes| (value_at(self.bound, bytes), value_at(self.limit, bytes)))
     }
 
     /// Returns the highest ratio of bound to limit; infinite without a bound, or if the limit is zero.
@@ -117,6 +114,26 @@ impl Comparison {
             (bound, limit) => *bound as f64 / *limit as f64,
         };
         self.ends().iter().map(ratio).fold(0.0, f64::max)
+    }
+
+    /// Returns the most iterations of a loop with which the bound would be within its limit, if all other parts of the bound stay.
+    /// `amount` is the part of the loop, for `trips` iterations. `None` if the other parts alone exceed the limit, if not even
+    /// one iteration fits, or if there is no bound.
+    pub fn fitting_trips(&self, amount: Linear, trips: Linear) -> Option<u64> {
+        if ![self.bound, self.limit, amount, trips].iter().all(|linear| linear.is_bounded()) {
+            return None;
+        }
+        let longest = [amount, trips].map(|line| value_at(line, limit::PACKET_BYTES));
+        let fits = |bytes: u32| {
+            let [amount, trips] = [amount, trips].map(|line| value_at(line, bytes));
+            let others = value_at(self.bound, bytes).saturating_sub(amount);
+            let left = value_at(self.limit, bytes).checked_sub(others)?;
+            // An empty packet has no iteration of a loop over its bytes.
+            let [cost, trips] = if trips == 0 { longest } else { [amount, trips] };
+            left.checked_mul(trips)?.checked_div(cost.checked_mul(KIB)?)
+        };
+        let most = fits(0)?.min(fits(limit::PACKET_BYTES)?);
+        u64::try_from(most).ok().filter(|most| *most > 0)
     }
 
     /// Returns the keys of a profile that set this limit.
@@ -153,6 +170,11 @@ impl Comparison {
             _ => amount.to_string(),
         }
     }
+}
+
+/// Returns the value of a line for a packet with this many bytes, in 1/1024 of its unit.
+fn value_at(line: Linear, bytes: u32) -> u128 {
+    u128::from(line.constant) * KIB + u128::from(line.per_kib) * u128::from(bytes)
 }
 
 impl fmt::Display for Comparison {
@@ -299,7 +321,36 @@ mod tests {
         (amount(), amount()).prop_map(|(constant, per_kib)| Linear { constant, per_kib })
     }
 
+    #[test]
+    fn the_fitting_iterations_of_a_loop_fill_its_limit() {
+        let of = |bound: Linear, limit: Linear, amount: Linear, trips: Linear| {
+            comparison(bound, limit, 10).fitting_trips(amount, trips)
+        };
+        let number = Linear::constant;
+        // 512 iterations of 10, and 80 for the rest: 92 of them are 1,000 with the rest.
+        assert_eq!(of(number(5200), number(1000), number(5120), number(512)), Some(92));
+        assert_eq!(of(number(5200), number(80), number(5120), number(512)), None);
+        assert_eq!(of(number(5200), number(79), number(5120), number(512)), None);
+        assert_eq!(of(Linear::UNBOUNDED, number(79), number(5120), number(512)), None);
+        // An iteration of 10 for each byte: a constant number of them fits the limit of an empty packet, without the rest of 80.
+        let bound = Linear { constant: 80, per_kib: 10 << 10 };
+        let limit = Linear { constant: 1000, per_kib: 4 << 10 };
+        assert_eq!(of(bound, limit, Linear::per_byte(10), Linear::per_byte(1)), Some(92));
+    }
+
     proptest! {
+        #[test]
+        fn one_more_than_the_fitting_iterations_is_over_the_limit(
+            others in 0u64..1 << 40, cost in 1u64..1 << 20, trips in 1u64..1 << 20, limit in 0u64..1 << 50,
+        ) {
+            let amount = cost * trips;
+            let comparison = comparison(Linear::constant(others + amount), Linear::constant(limit), 10);
+            let found = comparison.fitting_trips(Linear::constant(amount), Linear::constant(trips));
+            let most = found.unwrap_or(0);
+            prop_assert!(found.is_none() || others + most * cost <= limit);
+            prop_assert!(others + (most + 1) * cost > limit);
+        }
+
         #[test]
         fn a_bound_within_its_limit_is_so_for_packets_of_every_length(
             bound in line(), limit in line(), factor in 1u32..100, bytes in 0..=limit::PACKET_BYTES,

@@ -74,6 +74,7 @@ fn the_costs_of_modules_fit_their_schema() {
     // Admitted, refused by a profile for a bound and for a missing one, and not analysed.
     for (arguments, status) in [
         (&["rtt"][..], 0),
+        (&["rtt", "--any-value"], 0),
         (&["rtt", "--profile", strict.to_str().unwrap()], 0),
         (&["lrd", "--profile", &none], 1),
         (&[&open], 0),
@@ -95,6 +96,12 @@ fn the_costs_of_modules_fit_their_schema() {
     let class = "/oneOf/0/properties/entry_points/items/properties/class".to_owned();
     match built(folder.path(), Some(ENDLESS)) {
         Some(path) => {
+            coverage.add(run(["check", "--json", &path]).succeeds().json());
+            // A loop of jumps has no form that ignores the rest.
+            let jump = "    {\nagain:\n    table[sum++ & 63]++;\n    goto again;\n    }\n";
+            let jumps = ENDLESS.replace("        for (;;)\n            table[sum++ & 63]++;\n", jump);
+            let other = tempfile::tempdir().unwrap();
+            let path = built(other.path(), Some(&jumps)).unwrap();
             coverage.add(run(["check", "--json", &path]).succeeds().json());
             finish(&coverage, &[class]);
         }
@@ -158,9 +165,12 @@ fn the_results_of_tests_fit_their_schema() {
     fs::write(&expected, lines.split_once('\n').unwrap().1).unwrap();
     coverage.add(test(&["--no-native"]).fails(1, &["1 of 1"]).json());
     coverage.add(test(&["--no-native", "--update"]).succeeds().json());
+    // A test that does not run.
+    fs::write(dir.join("tests/short/test.toml"), "[parameters]\nother = 1\n").unwrap();
+    coverage.add(test(&["--no-native"]).fails(1, &["1 of 1"]).json());
     let documents = coverage.documents();
     let failed: Vec<_> = documents.iter().map(|document| document["failed"].as_u64()).collect();
-    assert_eq!(failed, [Some(1), Some(0), Some(1), Some(0)]);
+    assert_eq!(failed, [Some(1), Some(0), Some(1), Some(0), Some(1)]);
     assert_eq!(documents[3]["tests"][0]["updated"], true);
     // The coverage needs a further program of LLVM.
     let covered = |name| format!("/properties/coverage/anyOf/0/items/properties/{name}");

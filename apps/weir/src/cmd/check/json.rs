@@ -172,8 +172,10 @@ struct Unbounded {
 #[derive(Serialize)]
 struct Statement {
     line: u32,
-    /// The statement in a form that has a bound.
+    /// The statement in a form of which one iteration beyond `MAX` traps.
     bounded: String,
+    /// The statement in a form that leaves the loop after `MAX` iterations.
+    counted: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -381,7 +383,11 @@ fn contributor(step: &PathStep) -> Contributor {
 
 fn unbounded(reason: &UnboundedReason, results: &CheckResults<'_>) -> Unbounded {
     let statement = statement_of(reason, &results.sources);
-    let statement = statement.map(|LoopStatement { line, bounded }| Statement { line, bounded });
+    let statement = statement.map(|LoopStatement { line, forms }| Statement {
+        line,
+        bounded: forms.bounded,
+        counted: forms.counted,
+    });
     Unbounded { reason: reason.cause.to_string(), at: location(&reason.place), statement }
 }
 

@@ -3,6 +3,7 @@
 mod annotate;
 mod any_value;
 mod json;
+mod loop_limit;
 mod loop_source;
 pub(crate) mod paint;
 pub(crate) mod source;
@@ -94,8 +95,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     let paint = Paint::for_stdout();
     let refused = |refusal| ModuleArgError::Refused { name: spec.name.clone(), refusal };
     let assess = if args.any_value { Assessment::assess_any_value } else { Assessment::assess_open };
-    let assessed =
-        spec.bytes().and_then(|bytes| assess(bytes, &spec.settings, &profile).map_err(refused));
+    let assessed = spec.bytes().and_then(|bytes| assess(bytes, &spec.settings, &profile).map_err(refused));
     let assessment = match assessed {
         Ok(assessment) => assessment,
         Err(error) => {

@@ -1,7 +1,8 @@
 //! The bounds of a module's entry points as a table, and the paths that contribute most.
 
 use super::CheckResults;
-use super::loop_source::{LoopStatement, statement_at, statement_of};
+use super::loop_limit::LoopLimit;
+use super::loop_source::{COUNTER, LoopStatement, statement_at, statement_of};
 use super::paint::{Paint, TextStyle, plain_line, wrapped};
 use super::source::Sources;
 use std::io::{self, Write};
@@ -16,6 +17,12 @@ pub const PACKET_BYTES: u64 = 1500;
 /// The smallest ratio of an entry point's bound to its fuel limit for which the hottest path is shown, if the entry
 /// point gets no packets. The hottest path of an entry point that gets packets is always shown.
 const HOTTEST_RATIO_MIN: f64 = 0.01;
+
+/// The smallest share in the bound of its entry point for which a loop over the limit is shown.
+const LOOP_SHARE_MIN: f64 = 0.5;
+
+/// The most loops over the limit that are shown for an entry point.
+const EXCESSIVE_LOOPS_MAX: usize = 3;
 
 /// The most columns of a loop statement in a message.
 const BOUNDED_COLUMNS_MAX: usize = 240;
@@ -279,8 +286,48 @@ fn print_unbounded(
     Ok(())
 }
 
-/// Prints the loop that costs most of each entry point whose bound of fuel is over its limit, with the statement in a form that has a
-/// smaller bound.
+/// A loop of an entry point whose bound of fuel is over its limit.
+struct ExcessiveLoop<'a> {
+    step: &'a PathStep,
+    trips: Linear,
+    statement: Option<LoopStatement>,
+}
+
+impl ExcessiveLoop<'_> {
+    /// Returns the place of the loop: the line of its statement, if that is known.
+    fn place(&self) -> CodeLocation {
+        let mut place = self.step.place.clone();
+        if let (Some(line), Some(statement)) = (&mut place.line, &self.statement) {
+            line.line = statement.line;
+        }
+        place
+    }
+}
+
+/// Returns the loops on the hottest path of an entry point that have most of its cost, those with most iterations first. The one
+/// with most iterations is among them whatever it costs.
+fn excessive_loops<'a>(found: &'a EntryBound, sources: &Sources) -> Vec<ExcessiveLoop<'a>> {
+    let mut loops: Vec<ExcessiveLoop<'_>> = Vec::new();
+    for step in &found.hottest {
+        let StepKind::Loop(trips) = step.kind else { continue };
+        let statement = statement_at(&step.place, sources);
+        let excessive = ExcessiveLoop { step, trips, statement };
+        if loops.iter().all(|known| known.place() != excessive.place()) {
+            loops.push(excessive);
+        }
+    }
+    loops.sort_by_key(|excessive| std::cmp::Reverse(excessive.trips.at(PACKET_BYTES)));
+    let is_large = |excessive: &ExcessiveLoop<'_>| {
+        share(excessive.step.amount, found.usage.fuel).is_none_or(|share| share >= LOOP_SHARE_MIN)
+    };
+    let mut is_first = true;
+    loops.retain(|excessive| std::mem::take(&mut is_first) || is_large(excessive));
+    loops.truncate(EXCESSIVE_LOOPS_MAX);
+    loops
+}
+
+/// Prints the loops that cost most of each entry point whose bound of fuel is over its limit: the most iterations that fit the limit,
+/// and the statement in a form that has a smaller bound.
 fn print_excess(
     out: &mut impl Write,
     results: &CheckResults<'_>,
@@ -293,42 +340,82 @@ fn print_excess(
         comparison.resource == LimitedResource::Fuel && is_over
     }) {
         let found = comparison.entry.and_then(|entry| results.analysis.entry(entry));
-        let loops = found.iter().flat_map(|found| &found.hottest).filter_map(|step| match &step.kind {
-            StepKind::Loop(trips) => Some((trips.at(PACKET_BYTES), *trips, step)),
-            _ => None,
-        });
-        let Some((_, trips, step)) = loops.max_by_key(|(at_packet, ..)| *at_packet) else { continue };
-        let Some(statement) = statement_at(&step.place, sources) else { continue };
-        let mut place = step.place.clone();
-        if let Some(line) = &mut place.line {
-            line.line = statement.line;
+        for excessive in found.map_or(Vec::new(), |found| excessive_loops(found, sources)) {
+            if !std::mem::replace(&mut has_heading, true) {
+                writeln!(out, "\n{}", paint.paint(TextStyle::Warm, "Over the limit:"))?;
+            }
+            let place = excessive.place();
+            writeln!(out, "  {}", paint.paint(TextStyle::Strong, &place.to_string()))?;
+            let fitting = comparison.fitting_trips(excessive.step.amount, excessive.trips);
+            print_excessive_loop(out, &excessive, fitting, paint)?;
         }
-        if !std::mem::replace(&mut has_heading, true) {
-            writeln!(out, "\n{}", paint.paint(TextStyle::Warm, "Over the limit:"))?;
-        }
-        writeln!(out, "  {}", paint.paint(TextStyle::Strong, &place.to_string()))?;
-        let why = format!(
-            "the loop can run {trips} times, as far as the code shows: cut its limit before the loop, or count the loop"
-        );
-        writeln!(out, "{}", wrapped("      ", 6, &why))?;
-        print_statement(out, &statement, &place, paint)?;
     }
     Ok(())
 }
 
-/// Prints a statement in a form that has a bound.
+/// Prints the advice for a loop over the limit.
+fn print_excessive_loop(
+    out: &mut impl Write,
+    excessive: &ExcessiveLoop<'_>,
+    fitting: Option<u64>,
+    paint: Paint,
+) -> io::Result<()> {
+    let ExcessiveLoop { trips, statement, .. } = excessive;
+    let forms = statement.as_ref().map(|statement| &statement.forms);
+    let limit = forms.and_then(|forms| forms.limit.as_ref());
+    let Some(fitting) = fitting else {
+        let why = format!(
+            "the loop can run {trips} times, and not even one iteration fits this limit beside the rest: do less in the loop or around it"
+        );
+        return writeln!(out, "{}", wrapped("      ", 6, &why));
+    };
+    // The compiled loop can do several iterations of the source in one, or count the test that ends it.
+    let most = limit
+        .and_then(LoopLimit::number)
+        .filter(|most| trips.per_kib == 0 && trips.constant <= most.saturating_add(1));
+    let fitting = most.map_or(fitting, |most| {
+        let scaled = u128::from(fitting) * u128::from(most) / u128::from(trips.constant.max(1));
+        u64::try_from(scaled).unwrap_or(fitting)
+    });
+    let limit = limit.filter(|limit| limit.number().is_none_or(|most| fitting < most));
+    let fits = format!("at most {fitting} iterations fit this limit");
+    if let Some(limit) = limit {
+        let why = format!("{fits}: lower {} to {fitting}, or do less in each iteration", limit.text());
+        writeln!(out, "{}", wrapped("      ", 6, &why))?;
+        let lowered = plain_line(&limit.with(fitting), BOUNDED_COLUMNS_MAX);
+        return writeln!(out, "      Write: {}", paint.paint(TextStyle::Strong, &lowered));
+    }
+    let why = format!(
+        "the loop can run {trips} times, as far as the code shows, and {fits}: cut its limit before the loop, or count the loop"
+    );
+    writeln!(out, "{}", wrapped("      ", 6, &why))?;
+    match statement {
+        Some(statement) => print_statement(out, statement, &excessive.place(), paint),
+        None => Ok(()),
+    }
+}
+
+/// Prints a statement in the forms that have a bound.
 fn print_statement(
     out: &mut impl Write,
     statement: &LoopStatement,
     place: &CodeLocation,
     paint: Paint,
 ) -> io::Result<()> {
-    let bounded = plain_line(&statement.bounded, BOUNDED_COLUMNS_MAX);
+    let bounded = plain_line(&statement.forms.bounded, BOUNDED_COLUMNS_MAX);
     writeln!(out, "      Write: {}", paint.paint(TextStyle::Strong, &bounded))?;
     let is_rust = place.line.as_ref().is_some_and(|line| line.file.ends_with(".rs"));
     let import = if is_rust { " The file needs use weir_guest::BoundedIterator." } else { "" };
     let most = format!("MAX is the most iterations that you expect; one more loses the packet.{import}");
-    writeln!(out, "{}", wrapped("      ", 6, &most))
+    writeln!(out, "{}", wrapped("      ", 6, &most))?;
+    let Some(counted) = &statement.forms.counted else { return Ok(()) };
+    let counted = plain_line(counted, BOUNDED_COLUMNS_MAX);
+    writeln!(out, "      Or:    {}", paint.paint(TextStyle::Strong, &counted))?;
+    let counter = if is_rust { String::new() } else { format!(", with {COUNTER} before it") };
+    let ignored = format!(
+        "This one ignores the rest{counter}. A detector needs it: with the first form, a sender hides a packet by one more iteration."
+    );
+    writeln!(out, "{}", wrapped("      ", 6, &ignored))
 }
 
 /// Prints columns as wide as their widest cell: the first two aligned left, amounts right.
