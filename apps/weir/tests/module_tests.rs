@@ -162,6 +162,135 @@ fn undefined_behaviour_is_found_with_its_line() {
 }
 
 #[test]
+fn a_missing_check_of_bounds_is_found_with_packets_that_are_cut_short() {
+    if !has_sanitizers() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // Each packet of this length in the capture has a payload, and is whole.
+    let body = |check: &str| {
+        format!(
+            "{EMIT}{{\n    if (!(p->flags & WEIR_L4) || p->wire_len < 200{check})\n        return 0;\n    put(weir_payload(p)[4]);\n    return 0;\n}}"
+        )
+    };
+    let dir = module(home.path(), "unchecked", &body(""));
+    let failed = add_test(home.path(), &dir);
+    let printed = failed.fails(1, &["1 of 1 tests failed"]).text().to_owned();
+    let report = printed.split_once("Natively:\n").unwrap().1;
+    let place = report.lines().next().unwrap();
+    assert!(
+        place.contains("packet ") && place.contains(", cut to ") && place.ends_with(" bytes: a fault"),
+        "{printed}"
+    );
+    assert!(report.contains("unchecked.c:8") && report.contains("behind the captured ones"), "{printed}");
+    // The capture itself has no such packet.
+    let expected = fs::read_to_string(dir.join("tests/short/expected.jsonl")).unwrap();
+    assert!(expected.lines().count() > 5, "{expected}");
+    let dir = module(home.path(), "checked", &body(" || p->payload_len < 5"));
+    let printed = add_test(home.path(), &dir).succeeds().text().to_owned();
+    // Cut packets do not count for the coverage: in the capture the check is never true alone.
+    assert!(printed.contains("written") && printed.contains("coverage  checked.c: "), "{printed}");
+}
+
+#[test]
+fn a_test_of_a_large_capture_keeps_the_packets_that_match_a_filter() {
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = module(home.path(), "numbers", &format!("{EMIT}{{\n    put(p->wire_len);\n    return 0;\n}}"));
+    let (path, sample) = (dir.to_str().unwrap(), root().join(SAMPLE));
+    let sample = sample.to_str().unwrap();
+    let add = |name: &str, filter: &[&str]| {
+        let options = ["test", path, "--no-native", "--add", name, "-r", sample];
+        run(options.into_iter().chain(filter.iter().copied()))
+    };
+    add("all", &[]).succeeds();
+    add("web", &["tcp", "port", "80"]).succeeds();
+    let lines = |name: &str| {
+        fs::read_to_string(dir.join("tests").join(name).join("expected.jsonl")).unwrap().lines().count()
+    };
+    assert!(lines("web") > 0 && lines("web") < lines("all"), "{} of {}", lines("web"), lines("all"));
+    // Each packet of the copy matches.
+    let copy = dir.join("tests/web/capture.pcap");
+    let copy = copy.to_str().unwrap();
+    let counted = |capture: &str, filter: &[&str]| {
+        let options =
+            ["run", "-r", capture, "-m", path_of(&dir).as_str(), "--format", "json"].map(str::to_owned);
+        run(options.into_iter().chain(filter.iter().map(|word| (*word).to_owned())))
+            .succeeds()
+            .text()
+            .lines()
+            .count()
+    };
+    assert_eq!(counted(sample, &["tcp", "port", "80"]), counted(copy, &[]));
+    assert_eq!(counted(copy, &["tcp", "port", "80"]), counted(copy, &[]));
+    // A wrong filter, and one that selects nothing, leave no folder.
+    add("wrong", &["tcp", "prt", "80"]).fails(2, &["prt"]);
+    add("none", &["tcp", "port", "1"]).fails(2, &["no packet matches `tcp port 1`"]);
+    assert!(!dir.join("tests/wrong").exists() && !dir.join("tests/none").exists());
+}
+
+/// The .wasm file in a module's folder.
+fn path_of(dir: &Path) -> String {
+    let name = dir.file_name().unwrap().to_str().unwrap();
+    dir.join(format!("{name}.wasm")).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_test_without_a_required_parameter_fails_and_the_others_run() {
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = module(home.path(), "first", &format!("{EMIT}{{\n    put(p->wire_len);\n    return 0;\n}}"));
+    let manifest = fs::read_to_string(dir.join("weir.toml")).unwrap();
+    let parameter = "[[parameter]]\nname = 'known'\ntype = 'prefix-list'\nsummary = 'hosts'\n";
+    fs::write(dir.join("weir.toml"), manifest + parameter).unwrap();
+    let (path, capture) = (dir.to_str().unwrap(), short_capture(home.path()));
+    let capture = capture.to_str().unwrap();
+    run(["test", path, "--no-native", "--add", "z", "-r", &format!("{capture},known=10.0.0.0/8")]).succeeds();
+    // A test that lacks it comes first.
+    let failed = run(["test", path, "--no-native", "--add", "a", "-r", capture]);
+    failed.fails(1, &["1 of 1 tests failed"]);
+    let failed = run(["test", path, "--no-native"]);
+    let printed = failed.fails(1, &["1 of 2 tests failed"]).text().to_owned();
+    let advice = "test a: parameter `known` (prefix-list) must be given: hosts; write it into ";
+    assert!(
+        printed.contains(advice) && printed.contains("first/tests/a/test.toml, below [parameters]"),
+        "{printed}"
+    );
+    assert!(
+        printed.lines().any(|line| line.trim_start().starts_with("z ") && line.ends_with(" ok")),
+        "{printed}"
+    );
+    let document = run(["test", path, "--no-native", "--json"]).fails(1, &["1 of 2"]).json();
+    assert!(document["tests"][0]["error"].as_str().unwrap().starts_with("test a: parameter"), "{document}");
+    fs::write(dir.join("tests/a/test.toml"), "[parameters]\nknown = ['192.0.2.0/24']\n").unwrap();
+    run(["test", path, "--no-native", "--update"]).succeeds();
+    run(["test", path, "--no-native"]).succeeds();
+}
+
+#[test]
+fn a_capture_without_anything_for_the_module_is_named_when_its_test_is_written() {
+    if !Path::new("/usr/lib/llvm-19/bin/clang").exists() {
+        println!("SKIPPED: clang 19 is not installed");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = module(home.path(), "silent", &format!("{EMIT}{{\n    (void)put, (void)p;\n    return 0;\n}}"));
+    let (path, capture) = (dir.to_str().unwrap(), short_capture(home.path()));
+    let added = run(["test", path, "--no-native", "--add", "a", "-r", capture.to_str().unwrap()]).succeeds();
+    let advice = "This capture has nothing for the module: add one that has";
+    assert!(added.text().contains(advice), "{}", added.text());
+    assert!(run(["test", path, "--no-native", "--update"]).succeeds().text().contains(advice));
+    // A test that expects nothing is a test.
+    assert!(!run(["test", path, "--no-native"]).succeeds().text().contains(advice));
+}
+
+#[test]
 fn a_module_that_does_something_else_natively_fails_with_both_rows() {
     if !has_sanitizers() {
         return;

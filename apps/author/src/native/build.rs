@@ -211,10 +211,11 @@ impl NativeBuild {
     }
 
     /// Replays a script. The program has all rights of the user who runs weir: it is the module's source, without a sandbox.
+    /// The lines that run count for the coverage only if `counts`.
     ///
     /// # Errors
     /// The program cannot be run, or its files cannot be written or read.
-    pub fn play(&self, script: &NativeScript, limit: Duration) -> Result<Played, BuildError> {
+    pub fn play(&self, script: &NativeScript, limit: Duration, counts: bool) -> Result<Played, BuildError> {
         let file = |name: &str| self.scratch.path().join(name);
         let (input, output, report) = (file("script"), file("output"), file("report"));
         write_atomic(&input, &script.finished())?;
@@ -227,7 +228,7 @@ impl NativeBuild {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(messages)
-            .env("LLVM_PROFILE_FILE", file("run-%p.profraw"))
+            .env("LLVM_PROFILE_FILE", file(if counts { "run-%p.profraw" } else { "not-counted" }))
             // Memory of weir_alloc lives until the end.
             .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:handle_sigill=1:color=never")
             .env("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1:color=never");
@@ -259,7 +260,7 @@ impl NativeBuild {
         Ok(Played { output, end })
     }
 
-    /// Returns the coverage of the module's source by all replays so far; an explanation if programs of LLVM are missing.
+    /// Returns the coverage of the module's source by all replays so far that count; an explanation if programs of LLVM are missing.
     ///
     /// # Errors
     /// A program of LLVM fails.

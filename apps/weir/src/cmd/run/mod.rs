@@ -479,7 +479,7 @@ fn strict_failure(sinks: &[ResultSink], shards: &[Shard], shard: usize) -> RunEr
 }
 
 /// Parses the filter expression, given as words.
-fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
+pub(crate) fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
     if words.is_empty() {
         return Ok(None);
     }

@@ -10,14 +10,14 @@ pub struct TestArgs {
     /// The module's folder, with its tests in tests/NAME; or a module's .wasm file, with its tests beside it
     #[arg(default_value = ".")]
     pub dir: PathBuf,
-    /// Run only these tests
-    #[arg(value_name = "NAME")]
+    /// Run only these tests. With --add: copy only packets that match this pcap-filter(7) expression
+    #[arg(value_name = "NAME|FILTER")]
     pub names: Vec<String>,
     /// Write what the module does now as what the tests expect
     #[arg(long)]
     pub update: bool,
     /// Add a test with this name, of the capture of -r
-    #[arg(long, value_name = "NAME", requires = "read", conflicts_with_all = ["names", "update"])]
+    #[arg(long, value_name = "NAME", requires = "read", conflicts_with = "update")]
     pub add: Option<String>,
     /// The capture of a new test, and values of parameters, as in -r capture.pcap,interval=10s; it is copied
     #[arg(short = 'r', long = "read", value_name = "FILE[,KEY=VALUE]...", requires = "add")]

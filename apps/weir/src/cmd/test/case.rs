@@ -4,6 +4,7 @@
 //! and files of named tables.
 
 use crate::cmd::test::TestError;
+use crate::cmd::test::cut_packets::copy_matching;
 use crate::module_arg::ModuleArg;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(super) struct TestCase {
     pub(super) tables: Vec<(Name, PathBuf)>,
     /// The file with what the module should do.
     pub(super) expected: PathBuf,
+    /// The file with these settings, which may not exist.
+    pub(super) settings_file: PathBuf,
 }
 
 /// `test.toml`.
@@ -96,25 +99,27 @@ impl TestCase {
             Some(values) => Ok((key, values)),
             None => Err(TestError::Parameter { path: path.clone(), key }),
         });
+        let settings_of = settings_of.collect::<Result<_, _>>()?;
         let tables = settings.tables.into_iter().map(|(name, file)| match Name::new(&name) {
             Ok(name) => Ok((name, dir.join(file))),
             Err(error) => Err(TestError::Table { path: path.clone(), name, error }),
         });
         Ok(Self {
             capture,
-            settings: settings_of.collect::<Result<_, _>>()?,
+            settings: settings_of,
             tables: tables.collect::<Result<_, _>>()?,
             expected: dir.join(EXPECTED),
+            settings_file: path,
             name,
         })
     }
 
-    /// Adds a test of the module in `dir`: copies the capture that `read` names, and writes the settings behind it. Returns the
-    /// test's name.
+    /// Adds a test of the module in `dir`: copies the capture that `read` names, or its packets that match a filter, and writes
+    /// the settings behind it. Returns the test's name.
     ///
     /// # Errors
-    /// There is a test of this name, or a file cannot be read or written.
-    pub(super) fn add(dir: &Path, name: &str, read: &str) -> Result<String, TestError> {
+    /// There is a test of this name, a file cannot be read or written, or no packet matches.
+    pub(super) fn add(dir: &Path, name: &str, read: &str, filter: &[String]) -> Result<String, TestError> {
         let name = Name::new(name).map_err(|error| TestError::Name { name: name.to_owned(), error })?;
         let ModuleArg { name: capture, settings } = ModuleArg::parse(read)?;
         let test = dir.join(TESTS).join(name.as_str());
@@ -122,7 +127,6 @@ impl TestCase {
             return Err(TestError::Exists(test));
         }
         let capture = PathBuf::from(capture);
-        let bytes = std::fs::read(&capture).map_err(TestError::file(&capture))?;
         let suffixes: String = capture
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
@@ -130,10 +134,27 @@ impl TestCase {
                 CAPTURES.iter().find_map(|known| name.find(known).map(|at| name[at..].to_owned()))
             })
             .unwrap_or_else(|| ".pcap".to_owned());
-        std::fs::create_dir_all(&test).map_err(TestError::file(&test))?;
         let write =
             |file: PathBuf, bytes: &[u8]| std::fs::write(&file, bytes).map_err(TestError::file(&file));
-        write(test.join(format!("capture{suffixes}")), &bytes)?;
+        if filter.is_empty() {
+            let bytes = std::fs::read(&capture).map_err(TestError::file(&capture))?;
+            std::fs::create_dir_all(&test).map_err(TestError::file(&test))?;
+            write(test.join(format!("capture{suffixes}")), &bytes)?;
+        } else {
+            // The copy is not compressed.
+            let is_pcapng = [".pcapng", ".ntar"].iter().any(|begin| suffixes.starts_with(begin));
+            let file = if is_pcapng { "capture.pcapng" } else { "capture.pcap" };
+            std::fs::create_dir_all(&test).map_err(TestError::file(&test))?;
+            let copied = copy_matching(&capture, &test.join(file), filter).and_then(|packets| {
+                let none = || TestError::NoPacket { capture, filter: filter.join(" ") };
+                if packets > 0 { Ok(()) } else { Err(none()) }
+            });
+            if let Err(error) = copied {
+                // The folder is new, and has nothing else.
+                let _ = std::fs::remove_dir_all(&test);
+                return Err(error);
+            }
+        }
         if !settings.is_empty() {
             // A JSON string is a string of TOML, too.
             let quoted = |value: &String| serde_json::Value::from(value.as_str()).to_string();
@@ -227,7 +248,7 @@ mod tests {
         let dir = home.path();
         std::fs::write(dir.join("big.pcapng.gz"), b"packets").unwrap();
         let named = format!("{},interval=10s,ports=53,123,text=a \"b\"", dir.join("big.pcapng.gz").display());
-        TestCase::add(dir, "dns", &named).unwrap();
+        TestCase::add(dir, "dns", &named, &[]).unwrap();
         let all = TestCase::find(dir, &[]).unwrap();
         let set =
             |key: &str, values: &[&str]| (key.to_owned(), values.iter().map(|v| (*v).to_owned()).collect());
@@ -239,7 +260,7 @@ mod tests {
         assert_eq!(all[0].expected().unwrap(), None);
         all[0].write_expected(&["{}".to_owned(), "{\"a\":1}".to_owned()]).unwrap();
         assert_eq!(all[0].expected().unwrap().unwrap().len(), 2);
-        assert!(matches!(TestCase::add(dir, "dns", &named), Err(TestError::Exists(_))));
+        assert!(matches!(TestCase::add(dir, "dns", &named, &[]), Err(TestError::Exists(_))));
     }
 
     #[test]

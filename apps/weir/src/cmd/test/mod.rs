@@ -2,31 +2,34 @@
 //!
 //! Each test runs in the sandbox. The module then gets the same calls in a native build of its source, in which the compiler counts
 //! the lines that run. In C, sanitizers look for undefined behaviour, and for reads outside of packets and memory; in Rust, the
-//! compiler's checks look for overflow.
+//! compiler's checks look for overflow. A second native run has packets that are cut short.
 
 pub(crate) mod args;
 mod case;
+mod cut_packets;
 mod diff;
 mod native_run;
 mod sandbox_run;
 
 use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
 use crate::cmd::build;
+use crate::cmd::run::RunError;
 use crate::cmd::run::tables::TableArgError;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use args::TestArgs;
 use case::{TESTS, TestCase};
+use cut_packets::CutPackets;
 use sandbox_run::{SandboxRun, tracing_engine};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weir_admission::{CalibratedProfile, NameError};
+use weir_admission::{CalibratedProfile, ModuleRefusal, NameError, ValueError};
 use weir_author::native::{Coverage, NativeBuild};
 use weir_author::{BuildError, BuiltModule};
 use weir_datapath::driver::BatchError;
-use weir_netio::{CaptureReadError, OpenError};
-use weir_sandbox::{Engine, LoadError};
+use weir_netio::{CaptureReadError, OpenError, WriteError};
+use weir_sandbox::{Engine, LoadError, LoadedModule};
 use weir_units::{Escape as _, escaped_lines};
 
 /// Errors of `weir test`.
@@ -66,8 +69,25 @@ pub enum TestError {
     /// The capture cannot be read.
     #[error(transparent)]
     Read(#[from] CaptureReadError),
+    /// The packets of a test cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The filter is wrong.
+    #[error(transparent)]
+    Filter(Box<RunError>),
+    /// The filter does not apply to the link type of the packets.
+    #[error("{0}")]
+    FilterOfCapture(String),
+    /// The filter selects nothing.
+    #[error("{}: no packet matches `{}`", capture.escaped(), filter.escaped())]
+    NoPacket {
+        /// The capture.
+        capture: PathBuf,
+        /// The filter.
+        filter: String,
+    },
     /// The capture is too long.
-    #[error("{}: a test takes at most 256 MiB of packets and of what the module does with them: cut the capture, as with `weir run -r … -c 1000 -w …`", .0.escaped())]
+    #[error("{}: a test takes at most 256 MiB of packets and of what the module does with them: cut the capture, as with `weir run -r … -c 1000 -w …`, or add the test with a filter", .0.escaped())]
     TooLong(PathBuf),
     /// The module has no tests.
     #[error("{}: there are no tests; add one with `weir test {} --add NAME -r CAPTURE`", .0.escaped(), .0.escaped())]
@@ -143,6 +163,9 @@ impl TestError {
             Self::Module(error) => error.is_usage(),
             Self::Profile(_)
             | Self::Tables(_)
+            | Self::Filter(_)
+            | Self::FilterOfCapture(_)
+            | Self::NoPacket { .. }
             | Self::Table { .. }
             | Self::NoTests(_)
             | Self::Unknown { .. }
@@ -175,13 +198,23 @@ struct Outcome {
     /// A fault in the native build, or a difference from the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     native: Option<String>,
+    /// The reason why the test did not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// True if the expected lines were written.
     updated: bool,
 }
 
 impl Outcome {
+    /// A test that did not run.
+    fn not_run(case: &TestCase, error: String) -> Self {
+        let name = case.name.clone();
+        let (differences, native) = (None, None);
+        Self { name, packets: 0, lines: 0, differences, native, error: Some(error), updated: false }
+    }
+
     fn has_failed(&self) -> bool {
-        self.differences.is_some() || self.native.is_some()
+        self.differences.is_some() || self.native.is_some() || self.error.is_some()
     }
 }
 
@@ -234,10 +267,10 @@ pub fn test(out: &mut impl Write, args: &TestArgs) -> Result<(), TestError> {
     if let Ok(native) = &native {
         write!(io::stderr(), "{}", escaped_lines(&native.messages))?;
     }
-    let mut names = args.names.clone();
-    if let (Some(name), Some(read)) = (&args.add, &args.read) {
-        names = vec![TestCase::add(dir, name, read)?];
-    }
+    let names = match (&args.add, &args.read) {
+        (Some(name), Some(read)) => vec![TestCase::add(dir, name, read, &args.names)?],
+        _ => args.names.clone(),
+    };
     let cases = TestCase::find(dir, &names)?;
     let suite = Suite {
         module: built.path.clone(),
@@ -287,10 +320,27 @@ impl Suite {
     fn run(&self, case: &TestCase) -> Result<Outcome, TestError> {
         let spec =
             ModuleArg { name: self.module.to_string_lossy().into_owned(), settings: case.settings.clone() };
-        let program = self.engine.load(spec.admit(&self.profile)?).map_err(TestError::Load)?;
+        let admitted = match spec.admit(&self.profile) {
+            Ok(admitted) => admitted,
+            Err(ModuleArgError::Refused { refusal: ModuleRefusal::Setting(error), .. }) => {
+                let advice = match error {
+                    ValueError::Missing { .. } => "write it into",
+                    _ => "change it in",
+                };
+                let file = case.settings_file.escaped();
+                let name = case.name.escaped();
+                let text = format!("test {name}: {error}; {advice} {file}, below [parameters]");
+                return Ok(Outcome::not_run(case, text));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let program = self.engine.load(admitted).map_err(TestError::Load)?;
         let run = SandboxRun::run(&self.engine, &program, case, self.native.is_ok())?;
         let native = match &self.native {
-            Ok(native) => native_run::replay(native, program.admitted(), &run, self.limit)?,
+            Ok(native) => match native_run::replay(native, program.admitted(), &run, None, self.limit)? {
+                None => self.replay_cut(native, &program, case, run.packets)?,
+                fault => fault,
+            },
             Err(_) => None,
         };
         let expected = case.expected()?;
@@ -307,7 +357,25 @@ impl Suite {
             )),
         };
         let (name, packets, lines) = (case.name.clone(), run.packets, run.lines.len());
-        Ok(Outcome { name, packets, lines, differences, native, updated })
+        Ok(Outcome { name, packets, lines, differences, native, error: None, updated })
+    }
+
+    /// Runs the module over packets of a test that are cut short: in the sandbox, whose answers the native run gets, and
+    /// natively.
+    fn replay_cut(
+        &self,
+        native: &NativeBuild,
+        program: &LoadedModule,
+        case: &TestCase,
+        packets: u64,
+    ) -> Result<Option<String>, TestError> {
+        let cut = CutPackets::write(&case.capture, packets)?;
+        if cut.is_empty() {
+            return Ok(None);
+        }
+        let cut_case = TestCase { capture: cut.path(), ..case.clone() };
+        let run = SandboxRun::run(&self.engine, program, &cut_case, true)?;
+        native_run::replay(native, program.admitted(), &run, Some(&cut), self.limit)
     }
 
     fn print_head(&self, out: &mut impl Write, built: &BuiltModule) -> io::Result<()> {
@@ -319,7 +387,7 @@ impl Suite {
     }
 
     fn print_outcome(&self, out: &mut impl Write, outcome: &Outcome, width: usize) -> io::Result<()> {
-        let Outcome { name, packets, lines, differences, native, updated } = outcome;
+        let Outcome { name, packets, lines, differences, native, error, updated } = outcome;
         let verdict = match (outcome.has_failed(), updated) {
             (true, _) if self.paints => "\u{1b}[31mFAILED\u{1b}[0m",
             (true, _) => "FAILED",
@@ -331,6 +399,12 @@ impl Suite {
             format!("{number:>7} {:<width$}", plural(number, what), width = what.len() + 1)
         });
         writeln!(out, "  {name:<width$}  {packets}  {lines}  {verdict}")?;
+        if let Some(error) = error {
+            print_indented(out, error)?;
+        } else if outcome.lines == 0 && self.updates {
+            let advice = "This capture has nothing for the module: add one that has, with `weir test … --add NAME -r CAPTURE`.";
+            print_indented(out, advice)?;
+        }
         if let Some(differences) = differences {
             writeln!(out, "    Differences (- expected, + now):")?;
             print_indented(out, differences)?;

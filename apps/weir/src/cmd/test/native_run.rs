@@ -1,6 +1,7 @@
 //! The native replay of a test: compares what the module does natively with what it did in the sandbox.
 
 use crate::cmd::test::TestError;
+use crate::cmd::test::cut_packets::CutPackets;
 use crate::cmd::test::sandbox_run::SandboxRun;
 use std::time::Duration;
 use weir_abi::code;
@@ -16,7 +17,8 @@ use weir_units::hex;
 /// Most bytes of a message's bytes that are shown.
 const SHOWN_BYTES: usize = 64;
 
-/// Replays the calls of a sandbox natively. Returns a description of the first difference or fault; `None` if there is none.
+/// Replays the calls of a sandbox natively. Returns a description of the first difference or fault; `None` if there is none. With
+/// `cut`, the packets are cut short, and the lines that run do not count for the coverage.
 ///
 /// # Errors
 /// The program cannot be run.
@@ -24,10 +26,11 @@ pub(super) fn replay(
     build: &NativeBuild,
     admitted: &Admitted,
     run: &SandboxRun,
+    cut: Option<&CutPackets>,
     limit: Duration,
 ) -> Result<Option<String>, TestError> {
-    let played = build.play(&run.script, limit)?;
-    Ok(Comparison::new(admitted, &run.steps).compare(&played))
+    let played = build.play(&run.script, limit, cut.is_none())?;
+    Ok(Comparison::new(admitted, &run.steps, cut).compare(&played))
 }
 
 /// Compares the steps of a native replay with those of the sandbox.
@@ -38,17 +41,19 @@ struct Comparison<'a> {
     /// The present call and packet.
     entry: Option<EntryPoint>,
     packet: Option<u64>,
+    /// The packets of the run, if they are cut short.
+    cut: Option<&'a CutPackets>,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(admitted: &'a Admitted, steps: &'a [TraceStep]) -> Self {
+    fn new(admitted: &'a Admitted, steps: &'a [TraceStep], cut: Option<&'a CutPackets>) -> Self {
         // The player answers calls that read parameters itself.
         let reads_parameter = |step: &&TraceStep| {
             use HostFunction::{ParamBytes, ParamFloat, ParamInt};
             !matches!(step, TraceStep::HostCall(call) if matches!(call.function, ParamInt | ParamFloat | ParamBytes))
         };
         let steps: Box<dyn Iterator<Item = &'a TraceStep>> = Box::new(steps.iter().filter(reads_parameter));
-        Self { admitted, steps: steps.peekable(), entry: None, packet: None }
+        Self { admitted, steps: steps.peekable(), entry: None, packet: None, cut }
     }
 
     fn compare(mut self, played: &Played) -> Option<String> {
@@ -76,7 +81,9 @@ impl<'a> Comparison<'a> {
     /// Returns the present packet or call.
     fn place(&self) -> String {
         match (self.entry, self.packet) {
-            (Some(EntryPoint::Packet), Some(packet)) => format!("packet {packet}"),
+            (Some(EntryPoint::Packet), Some(packet)) => {
+                self.cut.map_or_else(|| format!("packet {packet}"), |cut| cut.name(packet))
+            }
             (Some(entry), _) => entry.name().to_owned(),
             (None, _) => "before the first call".to_owned(),
         }
