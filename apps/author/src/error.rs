@@ -67,7 +67,7 @@ pub enum BuildError {
         tried: String,
     },
     /// The compiler or linker failed.
-    #[error("{output}\n{tool} could not build {}", .dir.escaped())]
+    #[error("{output}\n{tool} could not build {}{}", .dir.escaped(), library_advice(.output))]
     Compiler {
         /// Name of the compiler or linker.
         tool: String,
@@ -78,7 +78,7 @@ pub enum BuildError {
     },
     /// The linker found undefined symbols.
     #[error(
-        "{output}\n{}: undefined: {}. There is no C library in a module: the available functions are in weir.h. A function of your own may be misspelt, or its .c file may not be beside weir.toml",
+        "{output}\n{}: undefined: {}. There is no C library in a module: the available functions are in weir.h, weir_copy, weir_fill and weir_equal among them. A function of your own may be misspelt, or its .c file may not be beside weir.toml",
         .dir.escaped(), list(.names)
     )]
     Undefined {
@@ -166,6 +166,17 @@ impl BuildError {
     /// Returns a function for `map_err` that adds this path to a system error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { path: path.to_owned(), source }
+    }
+}
+
+/// Returns what stands for functions of <string.h>, if a compiler's messages are about one of them.
+fn library_advice(output: &str) -> &'static str {
+    let is_missing = |name: &&str| output.contains(&format!("function '{name}'"));
+    let functions = ["memcpy", "memset", "memcmp"];
+    if output.contains("'string.h' file not found") || functions.iter().any(is_missing) {
+        ". There is no C library in a module: weir_copy, weir_fill and weir_equal of weir.h stand for memcpy, memset and memcmp"
+    } else {
+        ""
     }
 }
 

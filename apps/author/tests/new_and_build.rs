@@ -299,6 +299,30 @@ fn an_undefined_function_is_named() {
 }
 
 #[test]
+fn functions_of_the_c_library_are_refused_with_those_of_weir() {
+    if !has_c() {
+        return;
+    }
+    let packet =
+        "WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{ uint8_t first[4];";
+    let copies =
+        format!("#include \"weir.h\"\n{packet} memcpy(first, weir_bytes(p), 4); return first[0]; }}\n");
+    let includes = "#include <string.h>\n#include \"weir.h\"\n";
+    for source in [copies.as_str(), includes] {
+        let printed = error_of(&[("weir.toml", MANIFEST), ("m.c", source)]);
+        let last = printed.lines().last().unwrap();
+        assert!(
+            last.ends_with(
+                "weir_copy, weir_fill and weir_equal of weir.h stand for memcpy, memset and memcmp"
+            ),
+            "{printed}"
+        );
+    }
+    let other = error_of(&[("weir.toml", MANIFEST), ("m.c", "int x = ;\n")]);
+    assert!(!other.contains("weir_copy"), "{other}");
+}
+
+#[test]
 fn a_module_that_weir_run_would_refuse_is_not_built() {
     if !has_c() {
         return;
