@@ -165,6 +165,8 @@ impl System for GraphSystem {
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         let input = if name == "-" { CaptureInput::Stdin } else { CaptureInput::File(name.into()) };
         let capture = Capture::open(input).map_err(|error| error.to_string())?;
+        // Elements look at headers themselves, if they do.
+        let capture = capture.without_headers();
         Ok(Box::new(BlockReader { capture, spare: Rc::default() }))
     }
 
@@ -301,6 +303,28 @@ mod tests {
             (next, index) = (next + count, index + 1);
         }
         assert_eq!(next, 10_000);
+    }
+
+    /// The descriptors without headers state what those with headers do.
+    #[test]
+    fn lengths_times_and_link_types_are_those_of_the_capture() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write_capture(file.path(), 5000);
+        let mut expected = Vec::new();
+        let mut capture = Capture::open(CaptureInput::File(file.path().into())).unwrap();
+        while let CaptureNext::Block(block) = capture.next_block().unwrap() {
+            let known = block.descriptors().iter();
+            expected.extend(known.map(|it| (it.cap_len, it.wire_len, it.ts_ns, u32::from(it.link_type))));
+        }
+        let mut reader = GraphSystem::default().open_capture(file.path().to_str().unwrap()).unwrap();
+        let mut found = Vec::new();
+        let mut block = CapturedBlock::default();
+        while reader.next_block(&mut block).is_ok_and(|()| !block.packets.is_empty()) {
+            let packets = block.packets.iter();
+            found.extend(packets.map(|it| (it.end - it.start, it.wire_length, it.time.0, it.link_type)));
+        }
+        assert_eq!(found.len(), 5000);
+        assert!(found == expected);
     }
 
     /// The file is cut while its packets wait: they keep their length, and the missing bytes are zeros.

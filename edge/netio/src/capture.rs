@@ -68,6 +68,8 @@ pub struct Capture {
     pub(crate) blocks: u64,
     pub(crate) counts: PacketCounts,
     pub(crate) filling: Option<UnfinishedBlock<Hold>>,
+    /// Descriptors tell nothing about headers.
+    pub(crate) skips_headers: bool,
     pub(crate) ended: bool,
     pub(crate) truncated: Option<Truncation>,
     pub(crate) error: Option<CaptureReadError>,
@@ -161,6 +163,14 @@ impl Capture {
         self.format.interfaces().get(number).copied()
     }
 
+    /// Has the descriptors of further packets tell nothing about headers, but only what the records state: for callers that
+    /// look at the bytes themselves. Packets are then not read at all.
+    #[must_use]
+    pub fn without_headers(mut self) -> Self {
+        self.skips_headers = true;
+        self
+    }
+
     /// Reads the next block.
     ///
     /// # Errors
@@ -207,10 +217,13 @@ impl Capture {
                 counts: self.counts,
                 filling,
             };
-            let stop = match &mut self.format {
-                AnyFormat::LittlePcap(format) => reader.read(format),
-                AnyFormat::BigPcap(format) => reader.read(format),
-                AnyFormat::Pcapng(format) => reader.read(format),
+            let stop = match (&mut self.format, self.skips_headers) {
+                (AnyFormat::LittlePcap(format), false) => reader.read::<_, true>(format),
+                (AnyFormat::BigPcap(format), false) => reader.read::<_, true>(format),
+                (AnyFormat::Pcapng(format), false) => reader.read::<_, true>(format),
+                (AnyFormat::LittlePcap(format), true) => reader.read::<_, false>(format),
+                (AnyFormat::BigPcap(format), true) => reader.read::<_, false>(format),
+                (AnyFormat::Pcapng(format), true) => reader.read::<_, false>(format),
             };
             let PacketReader { offset, skipped, counts, .. } = reader;
             (self.offset, self.skipped, self.counts) = (offset, skipped, counts);

@@ -253,6 +253,7 @@ impl Capture {
             blocks: 0,
             counts: PacketCounts::new(),
             filling: None,
+            skips_headers: false,
             ended: false,
             truncated: None,
             error: None,

@@ -141,16 +141,7 @@ impl<H> UnfinishedBlock<H> {
         record: &CaptureRecord,
         head: &mut PacketPrefix<PEEK>,
     ) {
-        let meta = Meta {
-            // A packet without a time gets the time of the packet before it, so that packet time does not jump.
-            ts: Timestamp(record.ts.unwrap_or(counts.last)),
-            cap_len: record.cap_len,
-            wire_len: record.wire_len,
-            link_type: record.link_type,
-            interface: record.interface,
-            number: counts.packets,
-            data: mapped.guest_address(record.data),
-        };
+        let meta = meta_of(mapped, counts, record);
         let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
         let len = mapped.peek(record.data, wanted, head);
         let i = self.end();
@@ -158,6 +149,21 @@ impl<H> UnfinishedBlock<H> {
         if classify_into(head.bytes(len), &meta, descriptor).is_err() {
             classify_long_headers(mapped, record, &meta, descriptor);
         }
+        counts.add(descriptor);
+        self.count_written(counts.latest);
+    }
+
+    /// Adds a packet without looking at its bytes: its descriptor has no headers. The block must not be full.
+    #[inline(always)]
+    fn add_unclassified(
+        &mut self,
+        mapped: &MappedBytes<'_>,
+        counts: &mut PacketCounts,
+        record: &CaptureRecord,
+    ) {
+        let i = self.end();
+        let descriptor = self.slot.descriptor(i);
+        *descriptor = without_headers(&meta_of(mapped, counts, record));
         counts.add(descriptor);
         self.count_written(counts.latest);
     }
@@ -175,6 +181,36 @@ impl<H> UnfinishedBlock<H> {
         let i = self.end();
         *self.slot.descriptor(i) = descriptor;
         self.count_written(counts.latest);
+    }
+}
+
+/// The facts about a packet that its record states.
+#[inline(always)]
+fn meta_of(mapped: &MappedBytes<'_>, counts: &PacketCounts, record: &CaptureRecord) -> Meta {
+    Meta {
+        // A packet without a time gets the time of the packet before it, so that packet time does not jump.
+        ts: Timestamp(record.ts.unwrap_or(counts.last)),
+        cap_len: record.cap_len,
+        wire_len: record.wire_len,
+        link_type: record.link_type,
+        interface: record.interface,
+        number: counts.packets,
+        data: mapped.guest_address(record.data),
+    }
+}
+
+/// The descriptor of a packet whose headers are not known.
+#[inline(always)]
+fn without_headers(meta: &Meta) -> Descriptor {
+    Descriptor {
+        ts_ns: meta.ts.0,
+        data: meta.data,
+        cap_len: meta.cap_len,
+        wire_len: meta.wire_len,
+        number: u32::try_from(meta.number & u64::from(u32::MAX)).unwrap_or(0),
+        interface: meta.interface,
+        link_type: meta.link_type.number(),
+        ..Descriptor::default()
     }
 }
 
@@ -205,8 +241,8 @@ pub(crate) struct PacketReader<'a, 'b> {
 }
 
 impl PacketReader<'_, '_> {
-    /// Reads records until another action is needed.
-    pub(crate) fn read<F: CaptureFormat>(&mut self, format: &mut F) -> FillPause {
+    /// Reads records until another action is needed. Without `HEADERS`, descriptors tell nothing about headers.
+    pub(crate) fn read<F: CaptureFormat, const HEADERS: bool>(&mut self, format: &mut F) -> FillPause {
         let mut head = PacketPrefix::<PEEK>::new();
         // The bytes up to this offset were prefetched by an earlier call.
         let mut prefetched = self.offset.saturating_add(PREFETCH_AHEAD);
@@ -222,11 +258,15 @@ impl PacketReader<'_, '_> {
                     }
                     // Each piece is prefetched once. The part of a long record that is behind already is left out.
                     prefetched = prefetched.max(self.offset);
-                    while prefetched < self.offset.saturating_add(PREFETCH_AHEAD) {
+                    while HEADERS && prefetched < self.offset.saturating_add(PREFETCH_AHEAD) {
                         self.mapped.prefetch_piece(prefetched);
                         prefetched = prefetched.saturating_add(PREFETCH_BYTES);
                     }
-                    self.filling.add(&self.mapped, &mut self.counts, &record, &mut head);
+                    if HEADERS {
+                        self.filling.add(&self.mapped, &mut self.counts, &record, &mut head);
+                    } else {
+                        self.filling.add_unclassified(&self.mapped, &mut self.counts, &record);
+                    }
                     self.filling.bytes += bytes;
                     self.offset = record.next;
                 }
@@ -259,15 +299,6 @@ fn classify_long_headers(
     if classify_into(head.bytes(len), meta, descriptor).is_err() {
         // The classifier guarantees that this many bytes suffice. If that guarantee were broken, the packet would
         // count as one without headers.
-        *descriptor = Descriptor {
-            ts_ns: meta.ts.0,
-            data: meta.data,
-            cap_len: meta.cap_len,
-            wire_len: meta.wire_len,
-            flags: flag::MALFORMED,
-            interface: meta.interface,
-            link_type: meta.link_type.number(),
-            ..Descriptor::default()
-        };
+        *descriptor = Descriptor { flags: flag::MALFORMED, ..without_headers(meta) };
     }
 }

@@ -10,7 +10,7 @@ use crate::statistics::{Action, Sample, measure_in_turn, processor_time};
 use crate::table::Table;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weir_graph_io::GraphFiles;
+use weir_graph_io::GraphSystem;
 
 /// The packets of a run with generated frames.
 const FRAMES: usize = 1_000_000;
@@ -143,7 +143,7 @@ fn graphs(
 /// The processor time of a packet, without that for reading the configuration.
 fn run_weir(graph: &SharedGraph) -> Result<f64, LabError> {
     let measured = MeasuredGraph { writes: graph.writes.clone(), ..MeasuredGraph::new(graph.text.as_str()) };
-    let mut router = measured.build(Box::new(GraphFiles))?;
+    let mut router = measured.build(Box::<GraphSystem>::default())?;
     let time = processor_time(|| router.run());
     Ok(time.as_secs_f64() * 1e9 / graph.packets.max(1) as f64)
 }

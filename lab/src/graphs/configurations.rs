@@ -246,38 +246,39 @@ pub fn large(bytes: usize) -> String {
 /// Writes a capture of frames with 64 bytes (60 without the check sequence) from the router's first network to its second
 /// one, as many as asked for. Addresses and ports are random.
 pub fn make_frames(name: &str, count: usize) -> Result<PathBuf, LabError> {
+    make_frames_to(name, count, |random| {
+        let host = HOSTS.start + random.byte() % (HOSTS.end - HOSTS.start);
+        [10, 0, 1, host]
+    })
+}
+
+/// Writes a capture as [`make_frames`] does, to random addresses within routes.
+pub fn make_routed_frames(name: &str, count: usize, routes: &[GeneratedRoute]) -> Result<PathBuf, LabError> {
+    make_frames_to(name, count, |random| {
+        let GeneratedRoute(prefix, length, _) = *random.choose(routes);
+        let host = u32::try_from(random.word() >> 32).unwrap_or(0);
+        (prefix | host & u32::MAX.checked_shr(length).unwrap_or(0)).to_be_bytes()
+    })
+}
+
+fn make_frames_to(
+    name: &str,
+    count: usize,
+    mut destination: impl FnMut(&mut Random) -> [u8; 4],
+) -> Result<PathBuf, LabError> {
     const FRAME: usize = 60;
     const HEADER: [u8; 24] =
         [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
     let mut random = Random::new(4);
     let mut bytes = HEADER.to_vec();
     for number in 0..count {
-        let [source, destination, a, b, c, ..] = random.word().to_le_bytes();
-        let host = |byte: u8| HOSTS.start + byte % (HOSTS.end - HOSTS.start);
-        let (source, destination) = (host(source), host(destination));
+        let [source, a, b, c, ..] = random.word().to_le_bytes();
+        let source = HOSTS.start + source % (HOSTS.end - HOSTS.start);
+        let to = destination(&mut random);
         let mut frame = [0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, source, 8, 0]);
         frame[14..34].copy_from_slice(&[
-            0x45,
-            0,
-            0,
-            46,
-            0,
-            0,
-            0,
-            0,
-            64,
-            17,
-            0,
-            0,
-            10,
-            0,
-            0,
-            source,
-            10,
-            0,
-            1,
-            destination,
+            0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, to[0], to[1], to[2], to[3],
         ]);
         let sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
         let sum = (sum & 0xffff) + (sum >> 16);

@@ -257,13 +257,10 @@ impl Element for IpRules {
 impl RoutingElement for IpRules {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let compiled = &self.compiled;
+        let (main, transport) = packet.headers();
         let parts = PacketParts {
-            main: packet.network_bytes().unwrap_or_default(),
-            transport: if compiled.uses_transport() {
-                packet.transport_bytes().unwrap_or_default()
-            } else {
-                &[]
-            },
+            main,
+            transport,
             link: if compiled.uses_link() { packet.link_bytes().unwrap_or_default() } else { &[] },
         };
         Destination::output(usize::from(compiled.decide(&parts)))

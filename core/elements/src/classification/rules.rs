@@ -34,7 +34,6 @@ pub struct RuleSet {
     program: Program,
     /// The numbers of rules that no packet can match.
     dead: Vec<usize>,
-    uses_transport: bool,
     uses_link: bool,
 }
 
@@ -46,19 +45,13 @@ impl RuleSet {
         let table = CubeTable::new(&rules, NO_OUTPUT, &mut can_match);
         let is_dead = |rule: &usize| (table.is_some() && !can_match[*rule]) || !program.can_match(*rule);
         let dead = (0..rules.len()).filter(is_dead).collect();
-        let (uses_transport, uses_link) = (program.uses(Part::Transport), program.uses(Part::Link));
-        Self { rules, table, program, dead, uses_transport, uses_link }
+        let uses_link = program.uses(Part::Link);
+        Self { rules, table, program, dead, uses_link }
     }
 
     /// Returns the numbers of rules that no packet can match, as far as that was found.
     pub fn dead(&self) -> &[usize] {
         &self.dead
-    }
-
-    /// Returns true if rules look at the transport header.
-    #[inline]
-    pub fn uses_transport(&self) -> bool {
-        self.uses_transport
     }
 
     /// Returns true if rules look at the link header.

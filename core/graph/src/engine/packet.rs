@@ -362,6 +362,16 @@ impl GraphPacket {
         self.bytes_from(self.0.transport_header)
     }
 
+    /// Returns the bytes from the network header on, and those from the transport header on; none for a header that no
+    /// element has found.
+    #[inline]
+    pub fn headers(&self) -> (&[u8], &[u8]) {
+        let state = &*self.0;
+        let bytes = &state.storage.bytes()[..state.end as usize];
+        let from = |header: u32| bytes.get(header as usize..).unwrap_or_default();
+        (from(state.network_header), from(state.transport_header))
+    }
+
     /// Returns the bytes from the link header on; `None` if no element has found it.
     #[inline]
     pub fn link_bytes(&self) -> Option<&[u8]> {
