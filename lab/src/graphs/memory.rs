@@ -6,8 +6,8 @@ use std::path::Path;
 use std::rc::Rc;
 use weir_elements::AllElements;
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, NoFiles, Router, RunOptions, SourceBlock,
-    System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, GraphClock, NoFiles, Router, RunOptions,
+    SourceBlock, System, TextOutput,
 };
 use weir_graph::language::{ConfigurationSource, parse};
 use weir_graph_io::SystemClock;
@@ -126,7 +126,9 @@ impl MeasuredGraph {
         let flat = parse(&source, &[], &AllElements).context("a graph")?;
         let options = RunOptions { batch: self.batch, quantum: self.batch.max(1), ..RunOptions::default() };
         // In simulated time, tasks alternate packet by packet.
-        let clock = Box::<SystemClock>::default();
+        let mut clock = Box::<SystemClock>::default();
+        // Write handlers get the time of their call, and what they set does not expire at once.
+        clock.now();
         let mut router = Router::new(flat, &AllElements, system, clock, options).map_err(|errors| {
             LabError::failed("a graph", errors.iter().map(|it| format!("{it}\n")).collect::<String>())
         })?;

@@ -41,12 +41,6 @@ impl Batch {
         self.orders.push(order);
     }
 
-    /// Adds a packet behind those that came before, with the next index.
-    pub(super) fn push_next(&mut self, packet: GraphPacket) {
-        let order = Order::first(self.len());
-        self.push(packet, order);
-    }
-
     /// Adds packets behind those that came before, with the next indices.
     pub fn extend_next(&mut self, packets: impl Iterator<Item = GraphPacket>) {
         let before = self.len();
