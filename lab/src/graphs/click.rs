@@ -90,6 +90,7 @@ pub fn table(
     for (name, _) in sets {
         ratio(format!("{name} ÷ Click"), name, name);
     }
+    ratio(format!("{FLOWS} ÷ Click"), FLOWS, FLOWS);
     let fastest = |it: &&&str| find(it).map_or(f64::INFINITY, |(_, _, click)| click.median());
     if let Some(best) = LOOKUPS.iter().min_by(|a, b| fastest(a).total_cmp(&fastest(b))) {
         ratio(format!("100,000 routes, {BEST_LOOKUP} ÷ Click's {best}"), BEST_LOOKUP, best);
@@ -101,6 +102,7 @@ pub fn table(
 }
 
 const ROUTER: &str = "router with 4 routes";
+const FLOWS: &str = "AggregateIPFlows";
 const COMBINED: &str = "the same, with combined elements";
 
 fn graphs(
@@ -126,6 +128,9 @@ fn graphs(
         graph("capture to Discard", format!("{} -> Discard", source(frames))),
         graph("capture to Counter and Discard", format!("{} -> Counter -> Discard", source(frames))),
     ];
+    let flows =
+        format!("{} -> AggregateIPFlows -> Discard", source(trace).replace("STOP", "FORCE_IP true, STOP"));
+    all.push(SharedGraph { packets: trace_packets, ..graph(FLOWS, flows) });
     for (name, rules) in sets {
         all.push(graph(name, format!("{} -> MarkIPHeader(14) -> {}", source(frames), rules.element)));
     }

@@ -22,6 +22,7 @@ use weir_graph_io::GraphSystem;
 /// The promised limits.
 const ROUTER_RATIO_MAX: f64 = 0.5;
 const RULES_RATIO_MAX: f64 = 0.5;
+const FLOWS_RATIO_MAX: f64 = 1.5;
 const ROUTES_RATIO_MAX: f64 = 1.3;
 const CAPTURE_RATIO_MAX: f64 = 1.3;
 const PARSE_MILLISECONDS_MAX: f64 = 100.0;
@@ -151,6 +152,7 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
     let routes = configurations::routes(ROUTES);
     let routed = configurations::make_routed_frames("routed.pcap", ROUTED, &routes)?;
     let traffic = MemoryCapture::read(&routed)?;
+    let trace_packets = MemoryCapture::read(trace)?;
     let filter = configurations::filter(50);
     let classifier = configurations::classifier(10);
     let sets: Vec<(&str, Rules)> =
@@ -164,6 +166,7 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
         add_rules(&mut all, name, rules, &chain, &frames, &cached)?;
     }
     add_decisions(&mut all, &compiled, &cached);
+    add_flows(&mut all, &chain, trace, &trace_packets);
     add_routes(&mut all, &routes, &chain, &routed, &traffic)?;
     let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
     add_capture(&mut all, &limit, large)?;
@@ -172,7 +175,7 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
     let criteria = criteria(&results);
     let click = click::table(rounds, trace, &routes, &sets)?;
     Ok(format!(
-        "Processor time of a packet; medians of {rounds} rounds in turn. The router and the rules get {CACHED} frames of 64 bytes in the processor's cache, the routes {ROUTED} frames to random addresses within them. The time of rules and routes is that of a graph with them, less that of the graph without them. All results are equal to those of the C program.\n\n{}\n{}\n{click}",
+        "Processor time of a packet; medians of {rounds} rounds in turn. The router and the rules get {CACHED} frames of 64 bytes in the processor's cache, the routes {ROUTED} frames to random addresses within them. The time of rules and routes is that of a graph with them, less that of the graph without them. The results are equal to those of the C program, but for flows, where AggregateIPFlows tracks connections and fragments as well.\n\n{}\n{}\n{click}",
         criterion::table(&criteria),
         costs(&results),
     ))
@@ -281,6 +284,17 @@ fn add_decisions<'a>(all: &mut Measurements<'a>, rules: &'a RuleSet, cached: &'a
     }
 }
 
+const FLOWS: &str = "AggregateIPFlows, trace";
+const NO_FLOWS: &str = "the graph without flows, trace";
+const FLOWS_CHAIN: &str = "C: a hash table of flows, trace";
+
+fn add_flows<'a>(all: &mut Measurements<'a>, chain: &'a Chain, trace: &'a Path, packets: &'a MemoryCapture) {
+    const BEFORE: &str = "FromDump(in, FORCE_IP true) ->";
+    all.graph(FLOWS, MeasuredGraph::new(format!("{BEFORE} AggregateIPFlows -> Discard")), packets);
+    all.graph(NO_FLOWS, MeasuredGraph::new(format!("{BEFORE} Discard")), packets);
+    all.add(FLOWS_CHAIN, chain.action("flows", trace, 2, None));
+}
+
 const LOOKUPS: [&str; 3] = ["DirectIPLookup", "RadixIPLookup", "RangeIPLookup"];
 const BEST_LOOKUP: &str = LOOKUPS[0];
 const NO_LOOKUP: &str = "the graph without routes";
@@ -358,6 +372,8 @@ fn criteria(results: &Results) -> Vec<Criterion> {
         let added = results.added(name, without_rules());
         ratio(format!("{name} ÷ one after another in C"), added, &format!("C: {name}"), RULES_RATIO_MAX);
     }
+    let flows = results.added(FLOWS, NO_FLOWS);
+    ratio("AggregateIPFlows ÷ a hash table in C".to_owned(), flows, FLOWS_CHAIN, FLOWS_RATIO_MAX);
     let lookup = results.added(BEST_LOOKUP, NO_LOOKUP);
     ratio(format!("{BEST_LOOKUP}, 100,000 routes ÷ DIR-24-8 in C"), lookup, LOOKUP_CHAIN, ROUTES_RATIO_MAX);
     ratio(format!("{CAPTURE} ÷ bare walk"), results.get(CAPTURE), CAPTURE_WALK, CAPTURE_RATIO_MAX);
@@ -380,6 +396,7 @@ fn costs(results: &Results) -> Table {
     for name in ["IPFilter, 50 rules", "IPClassifier, 10 rules"] {
         added(format!("{name}, alone"), &results.added(name, without_rules()));
     }
+    added("AggregateIPFlows, alone".to_owned(), &results.added(FLOWS, NO_FLOWS));
     for name in LOOKUPS {
         added(format!("{name}, alone"), &results.added(name, NO_LOOKUP));
     }
