@@ -262,7 +262,8 @@ const BY_TESTS: &str = "a decision of the 50 rules: graph of tests";
 const BY_RULE: &str = "a decision of the 50 rules: one after another";
 
 fn add_decisions<'a>(all: &mut Measurements<'a>, rules: &'a RuleSet, cached: &'a MemoryCapture) {
-    let ways: [(&str, fn(&RuleSet, &PacketParts<'_>) -> u16); 3] = [
+    type Decide = fn(&RuleSet, &PacketParts<'_>) -> u16;
+    let ways: [(&str, Decide); 3] = [
         (BY_TABLE, RuleSet::decide),
         (BY_TESTS, RuleSet::decide_by_tests),
         (BY_RULE, RuleSet::decide_one_by_one),

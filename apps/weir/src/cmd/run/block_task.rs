@@ -13,7 +13,7 @@ use weir_wire::stream::StreamLayer;
 #[derive(Debug)]
 pub enum WorkInput {
     /// A block of packets.
-    Block(Block),
+    Block(Box<Block>),
     /// The time, when no packets arrive.
     Clock(ClockReading),
     /// The end of all packets.

@@ -305,7 +305,7 @@ impl RunSource {
         self.selected_packets += (0..block.len()).filter(is_selected).count() as u64;
         self.latest_time =
             block.batches().last().map_or(self.latest_time, |batch| self.latest_time.max(batch.latest));
-        Ok(SourceNext::Task(self.new_task(WorkInput::Block(block), selected)))
+        Ok(SourceNext::Task(self.new_task(WorkInput::Block(Box::new(block)), selected)))
     }
 
     /// Counts the selected packets. Returns the length of the block at which the limit is reached, if it is reached.
