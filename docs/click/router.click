@@ -35,8 +35,6 @@ way1 :: Forward(1, $IP1, $MTU1);
 way2 :: Forward(2, $IP2, $MTU2);
 
 routes :: StaticIPLookup($IP1/32 0, $IP2/32 0, $IP1/$BITS1 1, $IP2/$BITS2 2, 0.0.0.0/0 3);
-// Errors have a lookup of their own, so that no packet comes back to an element: then all elements get batches.
-errors :: StaticIPLookup($IP1/$BITS1 0, $IP2/$BITS2 1);
 
 check :: CheckIPHeader(INTERFACES $IP1/$BITS1 $IP2/$BITS2) -> routes;
 link1 -> check;
@@ -44,12 +42,11 @@ link2 -> check;
 check [1] -> bad :: Counter -> Discard;
 
 // To the router itself: no port is open.
-routes [0] -> IPClassifier(tcp or udp) -> ICMPError($IP1, unreachable, port) -> errors;
+routes [0] -> IPClassifier(tcp or udp) -> ICMPError($IP1, unreachable, port) -> routes;
 routes [1] -> way1 -> link1;
 routes [2] -> way2 -> link2;
-routes [3] -> ICMPError($IP1, unreachable, net) -> errors;
+routes [3] -> ICMPError($IP1, unreachable, net) -> routes;
 
-way1 [1] -> errors;
-way2 [1] -> errors;
-errors [0] -> FixIPSrc($IP1) -> link1;
-errors [1] -> FixIPSrc($IP2) -> link2;
+// Errors go back to the routes.
+way1 [1] -> routes;
+way2 [1] -> routes;
