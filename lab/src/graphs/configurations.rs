@@ -75,7 +75,7 @@ pub fn nulls(count: usize) -> String {
 
 /// A condition of a rule. Fields that are `None` are not compared.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rule {
+pub struct MeasuredRule {
     source: Option<(u32, u32)>,
     protocol: Option<(&'static str, u32)>,
     destination_port: Option<u32>,
@@ -86,7 +86,7 @@ pub struct Rule {
 const TCP: (&str, u32) = ("tcp", 6);
 const UDP: (&str, u32) = ("udp", 17);
 
-impl Rule {
+impl MeasuredRule {
     fn condition(&self) -> String {
         let mut parts = Vec::new();
         if let Some((address, length)) = self.source {
@@ -122,45 +122,59 @@ pub struct Rules {
 
 /// Firewall rules, of which the last one passes all packets of the measurement.
 pub fn filter(count: u32) -> Rules {
-    let mut rules: Vec<Rule> = (1..count)
+    let mut rules: Vec<MeasuredRule> = (1..count)
         .map(|index| match index % 3 {
-            0 => Rule { source: Some((0xac10_0000 + (index << 8), 24)), ..Rule::default() },
-            1 => Rule { protocol: Some(TCP), destination_port: Some(2000 + index), ..Rule::default() },
-            _ => Rule {
+            0 => MeasuredRule { source: Some((0xac10_0000 + (index << 8), 24)), ..MeasuredRule::default() },
+            1 => MeasuredRule {
+                protocol: Some(TCP),
+                destination_port: Some(2000 + index),
+                ..MeasuredRule::default()
+            },
+            _ => MeasuredRule {
                 source: Some((0x0a00_0000 + (index << 16), 16)),
                 protocol: Some(UDP),
                 destination_port: Some(3000 + index),
-                ..Rule::default()
+                ..MeasuredRule::default()
             },
         })
         .collect();
-    rules.push(Rule { protocol: Some(UDP), output: 1, ..Rule::default() });
-    let argument =
-        |rule: &Rule| format!("{} {}", if rule.output == 1 { "allow" } else { "deny" }, rule.condition());
+    rules.push(MeasuredRule { protocol: Some(UDP), output: 1, ..MeasuredRule::default() });
+    let argument = |rule: &MeasuredRule| {
+        format!("{} {}", if rule.output == 1 { "allow" } else { "deny" }, rule.condition())
+    };
     let arguments: Vec<String> = rules.iter().map(argument).collect();
     Rules {
         element: format!("IPFilter({}) -> passed :: Discard", arguments.join(", ")),
         arguments,
-        lines: rules.iter().map(Rule::line).collect(),
+        lines: rules.iter().map(MeasuredRule::line).collect(),
     }
 }
 
 /// Patterns with an output each, of which the last one matches all packets of the measurement.
 pub fn classifier(count: u32) -> Rules {
-    let mut rules: Vec<Rule> = (0..count - 1)
+    let mut rules: Vec<MeasuredRule> = (0..count - 1)
         .map(|output| match output % 2 {
-            0 => Rule { source: Some((0xac10_0000 + (output << 16), 16)), output, ..Rule::default() },
-            _ => Rule { protocol: Some(TCP), destination_port: Some(20 + output), output, ..Rule::default() },
+            0 => MeasuredRule {
+                source: Some((0xac10_0000 + (output << 16), 16)),
+                output,
+                ..MeasuredRule::default()
+            },
+            _ => MeasuredRule {
+                protocol: Some(TCP),
+                destination_port: Some(20 + output),
+                output,
+                ..MeasuredRule::default()
+            },
         })
         .collect();
-    rules.push(Rule { output: count - 1, ..Rule::default() });
-    let arguments: Vec<String> = rules.iter().map(Rule::condition).collect();
+    rules.push(MeasuredRule { output: count - 1, ..MeasuredRule::default() });
+    let arguments: Vec<String> = rules.iter().map(MeasuredRule::condition).collect();
     let mut element = format!("classes :: IPClassifier({})", arguments.join(", "));
     for output in 0..count - 1 {
         _ = write!(element, "; classes[{output}] -> Discard");
     }
     _ = write!(element, "; classes[{}] -> passed :: Discard", count - 1);
-    Rules { element, arguments, lines: rules.iter().map(Rule::line).collect() }
+    Rules { element, arguments, lines: rules.iter().map(MeasuredRule::line).collect() }
 }
 
 /// A route: prefix, length and output.

@@ -1,6 +1,6 @@
 //! `AggregateIPFlows`: numbers the flows of TCP and UDP.
 
-use super::flow_table::{Flow, FlowIndex, FlowKey, FlowTable};
+use super::flow_table::{FlowIndex, FlowTable, Ipv4FlowKey, TrackedFlow};
 use crate::ip::header::{ICMP, Ipv4, TCP, UDP, half, word};
 use crate::text_file::TextFile;
 use core::net::Ipv4Addr;
@@ -121,7 +121,7 @@ struct FlowTimeouts {
 }
 
 impl FlowTimeouts {
-    fn of(&self, flow: &Flow) -> u64 {
+    fn of(&self, flow: &TrackedFlow) -> u64 {
         match (flow.key.protocol, flow.closed) {
             (UDP, _) => self.udp,
             (_, CLOSED) => self.done,
@@ -131,7 +131,7 @@ impl FlowTimeouts {
 
     /// Returns true if the flow has no packets for its timeout, at a time in seconds.
     #[inline]
-    fn has_passed(&self, flow: &Flow, now: u64) -> bool {
+    fn has_passed(&self, flow: &TrackedFlow, now: u64) -> bool {
         now.saturating_sub(flow.latest.0 / SECOND) > self.of(flow)
     }
 }
@@ -150,7 +150,7 @@ type HostPair = (u8, [u32; 2]);
 struct HeldPacket {
     packet: GraphPacket,
     /// The flow and its number, if the ports are known. The flow may have ended since.
-    flow: Option<(FlowKey, u32)>,
+    flow: Option<(Ipv4FlowKey, u32)>,
     paint: u8,
     identification: u16,
     is_fragment: bool,
@@ -259,7 +259,7 @@ impl AggregateFlows {
         let time = packet.time();
         let mut paint = header.paint;
         let (key, is_flipped) =
-            FlowKey::new(header.source, header.destination, header.ports.unwrap_or(0), header.protocol);
+            Ipv4FlowKey::new(header.source, header.destination, header.ports.unwrap_or(0), header.protocol);
         let flow = header.ports.map(|_| self.flow(key, is_flipped, time, header.flags, cx.services));
         if let Some(index) = flow {
             let found = self.table.get(index);
@@ -286,7 +286,7 @@ impl AggregateFlows {
     #[inline]
     fn flow(
         &mut self,
-        key: FlowKey,
+        key: Ipv4FlowKey,
         is_flipped: bool,
         time: Timestamp,
         flags: u8,
@@ -306,7 +306,7 @@ impl AggregateFlows {
         }
         // After 2^32 flows, numbers begin anew.
         self.number = self.number.checked_add(1).unwrap_or(1);
-        let index = self.table.insert(Flow::new(key, self.number, is_flipped, time));
+        let index = self.table.insert(TrackedFlow::new(key, self.number, is_flipped, time));
         if let Some(trace) = &mut self.trace {
             if trace.counts.len() <= index {
                 trace.counts.resize(index + 1, (Timestamp(0), [0; 2]));
@@ -342,7 +342,7 @@ impl AggregateFlows {
         self.table.remove(index);
         let Some(trace) = &mut self.trace else { return };
         let (first, packets) = trace.counts[index];
-        let FlowKey { hosts, ports, .. } = flow.key;
+        let Ipv4FlowKey { hosts, ports, .. } = flow.key;
         let ends = [(hosts[0], ports >> 16), (hosts[1], ports & 0xffff)];
         let [from, to] = if flow.is_reverse { [ends[1], ends[0]] } else { ends };
         let duration = Timestamp(flow.latest.0.saturating_sub(first.0));

@@ -4,7 +4,7 @@ use weir_units::Timestamp;
 
 /// The two ends of a flow, and its protocol. Both directions have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowKey {
+pub struct Ipv4FlowKey {
     /// The addresses: the smaller one first.
     pub hosts: [u32; 2],
     /// The ports: that of the first host in the upper half.
@@ -12,7 +12,7 @@ pub struct FlowKey {
     pub protocol: u8,
 }
 
-impl FlowKey {
+impl Ipv4FlowKey {
     /// Returns the key of a packet's flow, and true if the packet goes from the second host to the first.
     #[inline]
     pub fn new(source: u32, destination: u32, ports: u32, protocol: u8) -> (Self, bool) {
@@ -42,8 +42,8 @@ impl FlowKey {
 
 /// A flow.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow {
-    pub key: FlowKey,
+pub struct TrackedFlow {
+    pub key: Ipv4FlowKey,
     /// The number; 0 for a place without a flow.
     pub aggregate: u32,
     /// The time of the latest packet.
@@ -56,9 +56,9 @@ pub struct Flow {
     next: u32,
 }
 
-impl Flow {
+impl TrackedFlow {
     /// Returns a flow with the time of its first packet.
-    pub fn new(key: FlowKey, aggregate: u32, is_reverse: bool, latest: Timestamp) -> Self {
+    pub fn new(key: Ipv4FlowKey, aggregate: u32, is_reverse: bool, latest: Timestamp) -> Self {
         Self { key, aggregate, latest, is_reverse, closed: 0, next: NONE }
     }
 }
@@ -82,7 +82,7 @@ const BUCKETS_MIN: usize = 64;
 pub struct FlowTable {
     /// The first flow of each bucket.
     buckets: Vec<u32>,
-    flows: Vec<Flow>,
+    flows: Vec<TrackedFlow>,
     free: Vec<u32>,
     capacity: usize,
     /// The next flow that can be removed for a new one.
@@ -101,13 +101,13 @@ impl FlowTable {
     }
 
     #[inline]
-    fn bucket(&self, key: &FlowKey) -> usize {
+    fn bucket(&self, key: &Ipv4FlowKey) -> usize {
         key.hash() as usize & (self.buckets.len() - 1)
     }
 
     /// Returns the flow with a key.
     #[inline]
-    pub fn find(&self, key: &FlowKey) -> Option<FlowIndex> {
+    pub fn find(&self, key: &Ipv4FlowKey) -> Option<FlowIndex> {
         let mut index = self.buckets[self.bucket(key)];
         while index != NONE {
             let flow = &self.flows[index as usize];
@@ -120,12 +120,12 @@ impl FlowTable {
     }
 
     #[inline]
-    pub fn get(&self, index: FlowIndex) -> &Flow {
+    pub fn get(&self, index: FlowIndex) -> &TrackedFlow {
         &self.flows[index]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, index: FlowIndex) -> &mut Flow {
+    pub fn get_mut(&mut self, index: FlowIndex) -> &mut TrackedFlow {
         &mut self.flows[index]
     }
 
@@ -135,7 +135,7 @@ impl FlowTable {
     }
 
     /// Returns a flow that has to be removed before a flow with this key is added.
-    pub fn victim(&mut self, key: &FlowKey) -> Option<FlowIndex> {
+    pub fn victim(&mut self, key: &Ipv4FlowKey) -> Option<FlowIndex> {
         if self.len() >= self.capacity {
             let count = self.flows.len();
             let candidates = (0..EVICTION_CANDIDATES.min(count)).map(|step| (self.hand + step) % count);
@@ -157,7 +157,7 @@ impl FlowTable {
     }
 
     /// Adds a flow, whose key is not in the table.
-    pub fn insert(&mut self, flow: Flow) -> FlowIndex {
+    pub fn insert(&mut self, flow: TrackedFlow) -> FlowIndex {
         if self.len() >= self.buckets.len() {
             self.buckets = vec![NONE; self.buckets.len() * 2];
             let flows: Vec<FlowIndex> = self.indices().collect();
@@ -209,23 +209,23 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn key(number: u32) -> FlowKey {
-        FlowKey { hosts: [number / 7, 9], ports: number, protocol: 6 }
+    fn key(number: u32) -> Ipv4FlowKey {
+        Ipv4FlowKey { hosts: [number / 7, 9], ports: number, protocol: 6 }
     }
 
-    fn flow(number: u32) -> Flow {
-        Flow::new(key(number), number + 1, false, Timestamp(u64::from(number)))
+    fn flow(number: u32) -> TrackedFlow {
+        TrackedFlow::new(key(number), number + 1, false, Timestamp(u64::from(number)))
     }
 
     #[test]
     fn both_directions_have_one_key() {
-        let (one, is_flipped) = FlowKey::new(5, 3, 0x0050_1234, 6);
+        let (one, is_flipped) = Ipv4FlowKey::new(5, 3, 0x0050_1234, 6);
         assert!(is_flipped);
-        assert_eq!(FlowKey::new(3, 5, 0x1234_0050, 6), (one, false));
+        assert_eq!(Ipv4FlowKey::new(3, 5, 0x1234_0050, 6), (one, false));
         // Of a host with itself, the ports decide.
-        let (same, is_flipped) = FlowKey::new(5, 5, 0x1234_0050, 6);
+        let (same, is_flipped) = Ipv4FlowKey::new(5, 5, 0x1234_0050, 6);
         assert!(is_flipped);
-        assert_eq!(FlowKey::new(5, 5, 0x0050_1234, 6), (same, false));
+        assert_eq!(Ipv4FlowKey::new(5, 5, 0x0050_1234, 6), (same, false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::packet::GraphPacket;
 use super::plan::OneByOne;
 use super::ports::PortReference;
 use super::router::{ElementGraph, Router};
-use super::run::{OrderedPacket, Run, Waiting};
+use super::run::{OrderedPacket, PacketRun, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use weir_units::Nanos;
@@ -218,7 +218,7 @@ impl Router {
             batch.packets_mut().iter_mut().for_each(GraphPacket::clear_turns);
         }
         driver.turns = 0;
-        let mut run = Run { graph, elements, services, driver };
+        let mut run = PacketRun { graph, elements, services, driver };
         if options.batch > 1 && plan.one_by_one.is_none() {
             if batch.len() <= plan.most {
                 batch.number();

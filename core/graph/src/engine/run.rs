@@ -57,14 +57,14 @@ impl Ord for OrderedPacket {
 }
 
 /// The parts of a router that are needed while packets go through it.
-pub(super) struct Run<'a> {
+pub(super) struct PacketRun<'a> {
     pub graph: &'a ElementGraph,
     pub elements: &'a mut [Option<BuiltElement>],
     pub services: &'a mut Services,
     pub driver: &'a mut Driver,
 }
 
-impl Run<'_> {
+impl PacketRun<'_> {
     /// Takes a packet through the graph, and all that elements emit for it, depth first.
     pub fn one_by_one(&mut self, target: PortReference, mut packet: GraphPacket) {
         if self.graph.ranks[target.element].closes_cycle {
