@@ -20,7 +20,7 @@
 //! | section | content |
 //! |---|---|
 //! | `graph` | the configuration |
-//! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write |
+//! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write. An input ends with a line `error REASON` if it cannot be read further |
 //! | `device NAME` | as `capture`: the packets that `FromDevice(NAME)` receives, after which the device ends; what `ToDevice(NAME)` has to send. A device takes ten packets at a time, and loses those of less than 14 bytes |
 //! | `file NAME` | a text that elements can read; after `handlers` or `errors`, one that they have to write |
 //! | `write` | write handlers that are called before the run, one a line |
@@ -53,6 +53,8 @@ pub struct GraphTest {
     graph: String,
     inputs: BTreeMap<String, Vec<TestPacket>>,
     devices: BTreeMap<String, Vec<TestPacket>>,
+    /// The reasons for which inputs cannot be read further.
+    breaks: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
     writes: Vec<String>,
     ends: Option<Nanos>,
@@ -238,6 +240,9 @@ impl GraphTest {
                         test.expected.handlers.push((name.to_owned(), value.trim().to_owned()));
                     }
                 },
+                ["capture", name] if !has_results && line.starts_with("error ") => {
+                    test.breaks.insert(name.to_owned(), line["error ".len()..].to_owned());
+                }
                 [kind @ ("capture" | "device"), name] => {
                     let packet = read_packet(line)
                         .ok_or_else(|| wrong("expected: SECONDS HEX [LENGTH]".to_owned()))?;
@@ -298,6 +303,7 @@ impl GraphTest {
         let system = TestSystem {
             inputs: self.inputs.clone(),
             devices: self.devices.clone(),
+            breaks: self.breaks.clone(),
             files: self.files.clone(),
             written: Arc::clone(&written),
         };
@@ -425,11 +431,15 @@ fn lock(written: &SharedWritten) -> std::sync::MutexGuard<'_, Written> {
 struct TestSystem {
     inputs: BTreeMap<String, Vec<TestPacket>>,
     devices: BTreeMap<String, Vec<TestPacket>>,
+    breaks: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
     written: SharedWritten,
 }
 
-struct TestReader(std::vec::IntoIter<TestPacket>);
+struct TestReader {
+    packets: std::vec::IntoIter<TestPacket>,
+    breaks: Option<String>,
+}
 
 /// The packets that share a block of bytes.
 const BLOCK_PACKETS: usize = 3;
@@ -438,14 +448,17 @@ impl CaptureReader for TestReader {
     fn next_block(&mut self, block: &mut CapturedBlock) -> Result<(), String> {
         block.packets.clear();
         let mut all = Vec::new();
-        for TestPacket { time, bytes, wire_length } in self.0.by_ref().take(BLOCK_PACKETS) {
+        for TestPacket { time, bytes, wire_length } in self.packets.by_ref().take(BLOCK_PACKETS) {
             let place = |at: usize| u32::try_from(at).map_err(|_| "a capture of more than 4 GiB".to_owned());
             let (start, end) = (place(all.len())?, place(all.len() + bytes.len())?);
             all.extend(bytes);
             block.packets.push(BlockPacket { start, end, wire_length, link_type: 1, time });
         }
         block.source = Some(Rc::new(SourceBlock::later(|| all)));
-        Ok(())
+        match self.breaks.take_if(|_| block.packets.is_empty()) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
     }
 }
 
@@ -544,7 +557,10 @@ impl System for TestSystem {
 
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         match self.inputs.get(name) {
-            Some(packets) => Ok(Box::new(TestReader(packets.clone().into_iter()))),
+            Some(packets) => Ok(Box::new(TestReader {
+                packets: packets.clone().into_iter(),
+                breaks: self.breaks.get(name).cloned(),
+            })),
             None => Err(format!("{name}: no such file")),
         }
     }

@@ -91,6 +91,11 @@ impl CaptureReader for BlockReader {
             Err(error) => Err(error.to_string()),
         }
     }
+
+    fn link_type(&self) -> u32 {
+        let first = self.capture.totals().interfaces.first().and_then(|it| it.link_type);
+        first.map_or(1, |link_type| u32::from(link_type.number()))
+    }
 }
 
 /// A capture that is written.

@@ -40,6 +40,11 @@ pub trait CaptureReader {
     ///
     /// Fails with a reason for a capture that cannot be read further.
     fn next_block(&mut self, block: &mut CapturedBlock) -> Result<(), String>;
+
+    /// Returns the link type that a capture states before its first packet, as in a pcap file. By default Ethernet.
+    fn link_type(&self) -> u32 {
+        1
+    }
 }
 
 /// A capture that is written.

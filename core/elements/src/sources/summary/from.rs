@@ -2,15 +2,16 @@
 
 use super::fields::find;
 use super::record::SummaryRecord;
+use crate::sources::replay::{PacketReplay, ReplayInput};
 use std::any::Any;
 use weir_graph::arguments::text::{split_words, unquote};
-use weir_graph::arguments::{FileName, FixedDecimal, IpProtocol, RawArgument};
+use weir_graph::arguments::{FileName, IpProtocol, RawArgument};
 use weir_graph::engine::{
     BuiltElement, EXTRA_PACKETS, Effects, Element, ElementClass, ElementContext, ElementCost,
-    EmittingElement, GraphPacket, OrderDependence, Reason, SignalId, TaskRun, TextOutput, WaitsFor,
+    EmittingElement, GraphPacket, LineReader, OrderDependence, Reason, Services, SignalId, TaskRun,
+    TextLines, TextOutput,
 };
 use weir_graph::handlers;
-use weir_units::Timestamp;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -32,7 +33,7 @@ state values for all lines behind them; other lines that begin with `!` or `#` a
 skipped, and the first one is reported.
 
 Arguments:
-  FILENAME     the file
+  FILENAME     the file; `-` is standard input
   STOP         true: stops the driver at the end. Default false.
   TIMING       true: sends packets with the delays that their time stamps have. Default false.
   ACTIVE       false: sends no packets. Default true.
@@ -51,7 +52,8 @@ Handlers:
   active    rw  the argument
   count     r   the number of packets
   bad       r   the number of skipped lines
-  filesize  r   the length of the file in bytes
+  filename  r   the argument
+  filesize  r   the length of the file in bytes; `-` if it is unknown
   filepos   r   the place of the next line
   encap     r   IP
   sampling_prob  r  the argument SAMPLE
@@ -63,92 +65,72 @@ Handlers:
             Some(_) => args.positional("FILENAME").optional(),
             None => Some(args.positional("FILENAME").required()),
         };
-        let stop = args.keyword("STOP").or(false);
-        let timing = args.keyword("TIMING").or(false);
-        let active = args.keyword("ACTIVE").or(true);
+        let replay = PacketReplay::read(&mut args, false, |active| cx.services.signals.create(active));
         let _: Option<bool> = args.keyword("ZERO").optional();
         let _: Option<bool> = args.keyword("ALLOW_NONEXISTENT").optional();
         let is_whole = args.keyword("CHECKSUM").or(false);
         let protocol: IpProtocol = args.keyword("PROTO").or(IpProtocol(super::headers::TCP));
         let is_multiple = args.keyword("MULTIPACKET").or(false);
-        let sample: FixedDecimal<9> = args.keyword("SAMPLE").or(FixedDecimal(WHOLE));
-        if !(0..=WHOLE).contains(&sample.0) {
-            args.error("SAMPLE", "expected a number from 0 to 1");
-        }
         let fields: Option<RawArgument> = args.keyword("FIELDS").optional();
         let contents: Option<RawArgument> = args.keyword("CONTENTS").optional();
         let flow: Option<RawArgument> = args.keyword("FLOWID").optional();
-        let mut summary = FromSummary {
+        let mut input = SummaryInput {
             file: if data.is_some() { None } else { file.map(|file| file.0) },
-            text: data.unwrap_or_default().into_bytes(),
-            at: 0,
+            lines: Box::new(TextLines::new(data.clone().unwrap_or_default().into_bytes())),
+            data,
+            is_continued: false,
+            position: 0,
+            line: 0,
             fields: Vec::new(),
             defaults: SummaryRecord::default(),
             protocol: protocol.0,
-            stop,
-            timing,
-            active,
             is_whole,
             is_multiple,
-            sample: sample.0.unsigned_abs(),
             repeated: None,
-            next: None,
-            shift: None,
             has_complained: false,
-            count: 0,
             bad: 0,
-            is_over: false,
-            nonempty: cx.services.signals.create(active),
-            waits_for: WaitsFor::Nothing,
         };
         if let Some(names) = fields.or(contents)
-            && let Err(reason) = summary.set_fields(&names.0)
+            && let Err(reason) = input.set_fields(&names.0)
         {
             args.error("FIELDS", reason);
         }
         if let Some(flow) = flow
-            && let Err(reason) = summary.set_flow(&flow.0)
+            && let Err(reason) = input.set_flow(&flow.0)
         {
             args.error("FLOWID", reason);
         }
         args.end()?;
-        Ok(BuiltElement::emitting(summary))
+        Ok(BuiltElement::emitting(FromSummary { replay, input }))
     },
 };
 
-/// All packets, as a part of them with nine decimals.
-const WHOLE: i64 = 1_000_000_000;
-
-struct FromSummary {
+/// The lines of a summary, and the packets that they describe.
+struct SummaryInput {
+    /// `None` for the argument DATA.
     file: Option<String>,
-    text: Vec<u8>,
-    /// The place of the next line.
-    at: usize,
+    /// The argument DATA.
+    data: Option<String>,
+    /// The open file is taken over from an earlier element.
+    is_continued: bool,
+    lines: Box<dyn LineReader>,
+    /// The bytes of the lines that were read.
+    position: u64,
+    /// The number of the latest line.
+    line: u64,
     /// The names of the fields; empty for one that is unknown.
     fields: Vec<&'static str>,
     defaults: SummaryRecord,
     protocol: u8,
-    stop: bool,
-    timing: bool,
-    active: bool,
     is_whole: bool,
     is_multiple: bool,
-    sample: u64,
     /// The packet that is sent again, and how often.
     repeated: Option<(GraphPacket, u32)>,
-    /// The packet that waits for its time.
-    next: Option<GraphPacket>,
-    /// The time from the time stamp of the first packet to its sending.
-    shift: Option<u64>,
     has_complained: bool,
-    count: u64,
     bad: u64,
-    is_over: bool,
-    nonempty: SignalId,
-    waits_for: WaitsFor,
 }
 
-impl FromSummary {
+impl SummaryInput {
     fn set_fields(&mut self, names: &str) -> Result<(), Reason> {
         let mut unknown = Ok(());
         self.fields.clear();
@@ -176,6 +158,15 @@ impl FromSummary {
         Ok(())
     }
 
+    fn take_state(&mut self, earlier: &mut Self) {
+        std::mem::swap(&mut self.lines, &mut earlier.lines);
+        (self.position, self.line) = (earlier.position, earlier.line);
+        std::mem::swap(&mut self.fields, &mut earlier.fields);
+        std::mem::swap(&mut self.defaults, &mut earlier.defaults);
+        self.repeated = earlier.repeated.take();
+        (self.has_complained, self.bad) = (earlier.has_complained, earlier.bad);
+    }
+
     /// Reads a line that states something about those behind it.
     fn read_statement(&mut self, line: &str) -> Result<(), Reason> {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -191,7 +182,7 @@ impl FromSummary {
                 false => Err("no number".to_owned()),
             },
             "!binary" => {
-                self.at = self.text.len();
+                self.lines = Box::<TextLines>::default();
                 Err("binary records are not read here".to_owned())
             }
             _ => Ok(()),
@@ -202,19 +193,22 @@ impl FromSummary {
         self.bad += 1;
         if !self.has_complained {
             self.has_complained = true;
-            let line = self.text[..self.at].iter().filter(|byte| **byte == b'\n').count();
-            let name = self.file.as_deref().unwrap_or("DATA");
+            let (name, line) = (self.name(), self.line);
             cx.services.system.write_text(TextOutput::Error, &format!("{name}:{line}: {reason}\n"));
         }
     }
 
+    fn name(&self) -> &str {
+        self.file.as_deref().unwrap_or("DATA")
+    }
+
     /// Returns the record of the next line that has one.
-    fn record(&mut self, cx: &mut ElementContext<'_>) -> Option<SummaryRecord> {
-        while self.at < self.text.len() {
-            let rest = &self.text[self.at..];
-            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-            let line = String::from_utf8_lossy(&rest[..end]).into_owned();
-            self.at = (self.at + end + 1).min(self.text.len());
+    fn record(&mut self, cx: &mut ElementContext<'_>) -> Result<Option<SummaryRecord>, Reason> {
+        let mut bytes = Vec::new();
+        while self.lines.next(&mut bytes)? {
+            self.position += bytes.len() as u64;
+            self.line += 1;
+            let line = String::from_utf8_lossy(&bytes);
             let line = line.trim();
             if line.starts_with('!') {
                 if let Err(reason) = self.read_statement(line) {
@@ -231,138 +225,110 @@ impl FromSummary {
                 has_value |= record.take(field, word);
             }
             if has_value {
-                return Some(record);
+                return Ok(Some(record));
             }
             self.complain("a line without a value", cx);
         }
-        None
+        Ok(None)
     }
+}
 
-    /// Returns the next packet; `None` at the end, which it reports.
-    fn read(&mut self, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
-        if let Some(next) = self.next.take() {
-            return Some(next);
+impl ReplayInput for SummaryInput {
+    fn next(&mut self, cx: &mut ElementContext<'_>) -> Result<Option<GraphPacket>, Reason> {
+        if let Some((packet, left)) = self.repeated.take() {
+            if left > 1 {
+                self.repeated = Some((packet.duplicate(), left - 1));
+            }
+            return Ok(Some(packet));
         }
         loop {
-            let packet = match self.repeated.take() {
-                Some((packet, left)) => {
-                    if left > 1 {
-                        self.repeated = Some((packet.duplicate(), left - 1));
-                    }
-                    packet
-                }
-                None => {
-                    let Some(record) = self.record(cx) else {
-                        self.end(cx);
-                        return None;
-                    };
-                    if self.is_multiple && record.count == Some(0) {
-                        continue;
-                    }
-                    let mut packet = record.packet(self.protocol, self.is_whole, &mut cx.services.pool);
-                    if self.is_multiple {
-                        packet.annotation_mut(EXTRA_PACKETS).fill(0);
-                        let left = record.count.unwrap_or(1) - 1;
-                        self.repeated = (left > 0).then(|| (packet.duplicate(), left));
-                    }
-                    packet
-                }
-            };
-            let is_sent = self.sample == WHOLE.unsigned_abs()
-                || cx.services.random() % WHOLE.unsigned_abs() < self.sample;
-            if is_sent {
-                self.count += 1;
-                return Some(packet);
+            let Some(record) = self.record(cx)? else { return Ok(None) };
+            if self.is_multiple && record.count == Some(0) {
+                continue;
             }
-            cx.services.pool.discard(packet);
-        }
-    }
-
-    fn end(&mut self, cx: &mut ElementContext<'_>) {
-        cx.services.signals.sleep(self.nonempty);
-        if !std::mem::replace(&mut self.is_over, true) && self.stop {
-            cx.services.stop();
+            let mut packet = record.packet(self.protocol, self.is_whole, &mut cx.services.pool);
+            if self.is_multiple {
+                packet.annotation_mut(EXTRA_PACKETS).fill(0);
+                let left = record.count.unwrap_or(1) - 1;
+                self.repeated = (left > 0).then(|| (packet.duplicate(), left));
+            }
+            return Ok(Some(packet));
         }
     }
 }
 
+struct FromSummary {
+    replay: PacketReplay,
+    input: SummaryInput,
+}
+
 impl Element for FromSummary {
-    fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
-        let Some(earlier) = earlier.downcast_mut::<FromSummary>().filter(|it| it.file == self.file) else {
-            return;
+    fn continues(&mut self, earlier: &dyn Any) -> bool {
+        let is_same = |SummaryInput { file, data, .. }: &SummaryInput| {
+            *file == self.input.file && *data == self.input.data
         };
-        std::mem::swap(&mut self.text, &mut earlier.text);
-        std::mem::swap(&mut self.fields, &mut earlier.fields);
-        std::mem::swap(&mut self.defaults, &mut earlier.defaults);
-        (self.repeated, self.next) = (earlier.repeated.take(), earlier.next.take());
-        (self.at, self.shift, self.count, self.bad) = (earlier.at, earlier.shift, earlier.count, earlier.bad);
-        (self.has_complained, self.is_over) = (earlier.has_complained, earlier.is_over);
-        if self.is_over {
-            cx.services.signals.sleep(self.nonempty);
+        self.input.is_continued =
+            earlier.downcast_ref::<FromSummary>().is_some_and(|earlier| is_same(&earlier.input));
+        self.input.is_continued
+    }
+
+    fn take_state(&mut self, earlier: &mut dyn Any, cx: &mut ElementContext<'_>) {
+        if let Some(earlier) = earlier.downcast_mut::<FromSummary>() {
+            self.input.take_state(&mut earlier.input);
+            self.replay.take_state(&mut earlier.replay, cx);
         }
     }
 
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
-        if let Some(file) = &self.file {
-            self.text = cx.services.system.read_file(file)?;
+        if let Some(file) = &self.input.file
+            && !self.input.is_continued
+        {
+            self.input.lines = cx.services.system.open_lines(file)?;
         }
-        if cx.ports().outputs_push[0] {
-            self.waits_for = cx.wait_for_room(0);
-            cx.add_task(self.active);
-        }
+        self.replay.begin(cx);
         Ok(())
     }
 
+    fn effects(&self) -> Option<Effects> {
+        // A wrong line is reported on the terminal.
+        Some(self.replay.effects().and(Effects::TERMINAL))
+    }
+
     fn nonempty_signal(&self) -> Option<SignalId> {
-        Some(self.nonempty)
+        Some(self.replay.nonempty_signal())
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
-        let mut work = 0;
-        while self.active && work < most {
-            let Some(packet) = self.read(cx) else { return TaskRun { work, again: false } };
-            if self.timing {
-                let now = cx.services.now();
-                let shift = *self.shift.get_or_insert(now.0.saturating_sub(packet.time().0));
-                let at = Timestamp(packet.time().0.saturating_add(shift));
-                if at > now {
-                    self.next = Some(packet);
-                    cx.set_timer(at, 0);
-                    return TaskRun { work, again: false };
-                }
-            }
-            work += 1;
-            cx.emit(0, packet);
-        }
-        TaskRun { work, again: self.active && cx.is_active(&self.waits_for) }
+        self.replay.run(most, &mut self.input, cx)
     }
 
     fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
-        cx.schedule();
+        self.replay.timer_expired(cx);
+    }
+
+    fn finish(&mut self, _: &mut Services) -> Result<(), Reason> {
+        self.replay.finish(self.input.name())
     }
 
     handlers! {
         "active": "false if no packets are sent",
-            read |this, _, _| Ok(this.active.to_string()),
+            read |this, _, _| Ok(this.replay.is_active().to_string()),
             write |this, value, cx| {
-                this.active = crate::values::read(value)?;
-                if this.active && !this.is_over {
-                    cx.services.wake(this.nonempty);
-                    cx.schedule();
-                }
+                this.replay.set_active(crate::values::read(value)?, cx);
                 Ok(String::new())
             };
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
-        "bad": "the number of skipped lines", read |this, _, _| Ok(this.bad.to_string());
-        "filesize": "the length of the file in bytes", read |this, _, _| Ok(this.text.len().to_string());
-        "filepos": "the place of the next line", read |this, _, _| Ok(this.at.to_string());
+        "count": "the number of packets", read |this, _, _| Ok(this.replay.count().to_string());
+        "bad": "the number of skipped lines", read |this, _, _| Ok(this.input.bad.to_string());
+        "filename": "the file", read |this, _, _| Ok(this.input.name().to_owned());
+        "filesize": "the length of the file in bytes",
+            read |this, _, _| Ok(this.input.lines.length().map_or_else(|| "-".to_owned(), |it| it.to_string()));
+        "filepos": "the place of the next line", read |this, _, _| Ok(this.input.position.to_string());
         "encap": "the link type", read |_, _, _| Ok("IP".to_owned());
         "sampling_prob": "the part of the packets that is sent",
-            read |this, _, _| Ok(crate::control::general(this.sample as f64 / WHOLE as f64));
+            read |this, _, _| Ok(this.replay.sampling_probability());
         "stop": "stops the driver",
             write |this, _, cx| {
-                this.active = false;
-                cx.services.stop();
+                this.replay.stop(cx);
                 Ok(String::new())
             };
     }
@@ -370,6 +336,6 @@ impl Element for FromSummary {
 
 impl EmittingElement for FromSummary {
     fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
-        if self.active { self.read(cx) } else { None }
+        self.replay.pull(&mut self.input, cx)
     }
 }
