@@ -5,7 +5,8 @@ use std::path::Path;
 use weir_elements::testing::{GraphTest, TestedGraph};
 
 /// The tests whose results depend on the time at which another component stops the graph.
-const DEPEND_ON_TIME: &[&str] = &["DriverManager", "RatedSource", "TimedSource", "Unqueue-reset"];
+const DEPEND_ON_TIME: &[&str] =
+    &["DriverManager", "FromDump-timing", "RatedSource", "TimedSource", "Unqueue-reset"];
 
 /// The tests in which a source fills a short queue while a task empties it in turn.
 const DEPEND_ON_TURNS: &[&str] = &["FullNoteQueue", "NotifierQueue", "ThreadSafeQueue"];
