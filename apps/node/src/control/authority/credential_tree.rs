@@ -311,7 +311,8 @@ mod tests {
             parent.allows
         );
         let stated = |it: &DelegationStatus| Grant::from_options(&it.options).unwrap();
-        assert_eq!(stated(parent), ceilings(100 << 20));
+        // The options also state when the credential expires.
+        assert_eq!(Grant { expires: None, ..stated(parent) }, ceilings(100 << 20));
         assert!(parent.delegates.iter().all(|it| stated(it).ceilings == ceilings(50 << 20).ceilings));
         let mut below: Vec<_> = parent.delegates.iter().map(|it| (memory(&it.used), it.expires_s)).collect();
         below.sort_unstable();
