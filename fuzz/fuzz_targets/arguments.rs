@@ -1,7 +1,7 @@
 //! Reads arbitrary text as an argument of each type, and as all arguments of an element.
 //!
-//! What is read from a text with its own form reads again to the same, and lists of arguments and words are split as
-//! they were joined.
+//! A value that has a written form reads again from that form as the same value. Lists of arguments and words are split
+//! as they were joined.
 
 #![no_main]
 #![forbid(unsafe_code)]

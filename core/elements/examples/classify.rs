@@ -4,8 +4,10 @@
 //! `cargo run --release -p weir-elements --example classify` prints nanoseconds for each packet, on packets that match one
 //! of the last rules. The ratio is that of the table to the rules as in C.
 
-// The numbers of rules and random numbers are cut to the fields of packets.
-#![allow(clippy::cast_possible_truncation)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of rules and random numbers are cut to the fields of packets"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -24,6 +24,7 @@ mod set_tcp_checksum;
 mod set_udp_checksum;
 mod store_ip_address;
 mod strip_ip_header;
+mod transport_check;
 mod udp_ip_encap;
 
 use weir_graph::engine::ElementClass;

@@ -1,6 +1,6 @@
 //! `DirectIPLookup`: looks up routes in a table with an entry for each prefix of 24 bits.
 
-use super::lookup::{RouteIndex, build};
+use super::lookup::{RouteIndex, build, lookup_manual};
 use super::route::RouteKey;
 use super::table::{HopNumber, RouteTable};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, OrderDependence, Reason};
@@ -14,34 +14,16 @@ pub static CLASS: ElementClass = ElementClass {
     cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
-    manual: "\
-looks up IPv4 routes with one or two memory accesses
-
-DirectIPLookup(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])
-
-DirectIPLookup looks up the destination annotation of each packet: the route with the longest prefix gives the output. \
-If the route has a gateway, it becomes the destination annotation. Packets without a route are discarded. Of several \
-routes to the same destinations the first one counts.
-
+    manual: lookup_manual!(
+        "looks up IPv4 routes with one or two memory accesses",
+        "DirectIPLookup",
+        "\
 A table has an entry for each of the 2^24 prefixes of 24 bits. Where there are longer prefixes, the entry refers to a \
 second table with 256 entries. A lookup takes one access, or two; the tables take 32 MiB, and 512 bytes for each prefix \
 of 24 bits with longer ones in it. There can be 32767 next hops, and 32768 such prefixes of 24 bits.
 
-- P. Gupta, S. Lin, N. McKeown: \"Routing Lookups in Hardware at Memory Access Speeds\", INFOCOM 1998 (DIR-24-8).
-
-Arguments:
-  ADDRESS/MASK [GATEWAY] OUTPUT  a route
-  CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
-
-Handlers:
-  table   r  the routes
-  lookup  r  the output and the gateway for the address that follows; -1 if there is no route
-  drops   r  the number of packets without a route
-  add     w  adds a route; fails if there is one to the same destinations
-  set     w  adds or replaces a route
-  remove  w  removes a route: ADDRESS/MASK [[GATEWAY] OUTPUT]
-  ctrl    w  a command on each line: add, set or remove, and a route; if one fails, none has an effect
-  flush   w  removes all routes",
+- P. Gupta, S. Lin, N. McKeown: \"Routing Lookups in Hardware at Memory Access Speeds\", INFOCOM 1998 (DIR-24-8)."
+    ),
     build: build::<DirectIndex>,
 };
 

@@ -10,6 +10,36 @@ use weir_graph::engine::{
 };
 use weir_graph::handlers;
 
+/// Makes the manual of a class with an index of routes: its summary, its name, and the text about the index.
+macro_rules! lookup_manual {
+    ($summary:literal, $name:literal, $index:literal) => {
+        concat!(
+            $summary,
+            "\n\n",
+            $name,
+            "(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])\n\n",
+            $name,
+            " looks up the destination annotation of each packet: the route with the longest prefix gives the output. If the \
+route has a gateway, it becomes the destination annotation. Packets without a route are discarded. Of several routes to the \
+same destinations the first one counts.\n\n",
+            $index,
+            "\n\nArguments:\n",
+            "  ADDRESS/MASK [GATEWAY] OUTPUT  a route\n",
+            "  CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.\n\n",
+            "Handlers:\n",
+            "  table   r  the routes\n",
+            "  lookup  r  the output and the gateway for the address that follows; -1 if there is no route\n",
+            "  drops   r  the number of packets without a route\n",
+            "  add     w  adds a route; fails if there is one to the same destinations\n",
+            "  set     w  adds or replaces a route\n",
+            "  remove  w  removes a route: ADDRESS/MASK [[GATEWAY] OUTPUT]\n",
+            "  ctrl    w  a command on each line: add, set or remove, and a route; if one fails, none has an effect\n",
+            "  flush   w  removes all routes"
+        )
+    };
+}
+pub(super) use lookup_manual;
+
 /// A structure for looking up addresses. It never sees the default route, which has the hop number 0.
 pub trait RouteIndex: Default + 'static {
     /// The most routes without an argument.

@@ -1,6 +1,6 @@
 //! `RadixIPLookup`: looks up routes in a trie.
 
-use super::lookup::{RouteIndex, build};
+use super::lookup::{RouteIndex, build, lookup_manual};
 use super::route::RouteKey;
 use super::table::{HopNumber, RouteTable};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, OrderDependence};
@@ -14,31 +14,13 @@ pub static CLASS: ElementClass = ElementClass {
     cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
-    manual: "\
-looks up IPv4 routes in a trie
-
-RadixIPLookup(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])
-
-RadixIPLookup looks up the destination annotation of each packet: the route with the longest prefix gives the output. \
-If the route has a gateway, it becomes the destination annotation. Packets without a route are discarded. Of several \
-routes to the same destinations the first one counts.
-
+    manual: lookup_manual!(
+        "looks up IPv4 routes in a trie",
+        "RadixIPLookup",
+        "\
 The trie has a level for the first 8 bits of an address, and one for each 4 bits after them, so a lookup takes at most \
-seven steps. A change touches the entries of one node. There can be as many next hops as routes.
-
-Arguments:
-  ADDRESS/MASK [GATEWAY] OUTPUT  a route
-  CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
-
-Handlers:
-  table   r  the routes
-  lookup  r  the output and the gateway for the address that follows; -1 if there is no route
-  drops   r  the number of packets without a route
-  add     w  adds a route; fails if there is one to the same destinations
-  set     w  adds or replaces a route
-  remove  w  removes a route: ADDRESS/MASK [[GATEWAY] OUTPUT]
-  ctrl    w  a command on each line: add, set or remove, and a route; if one fails, none has an effect
-  flush   w  removes all routes",
+seven steps. A change touches the entries of one node. There can be as many next hops as routes."
+    ),
     build: build::<RadixIndex>,
 };
 

@@ -1,6 +1,6 @@
 //! `RangeIPLookup`: looks up routes in a sorted list of address ranges.
 
-use super::lookup::{RouteIndex, build};
+use super::lookup::{RouteIndex, build, lookup_manual};
 use super::route::RouteKey;
 use super::table::{HopNumber, RouteTable};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, OrderDependence};
@@ -14,32 +14,14 @@ pub static CLASS: ElementClass = ElementClass {
     cost: ElementCost::E1,
     effects: Effects::NONE,
     order: OrderDependence::Free,
-    manual: "\
-looks up IPv4 routes in a compact list of ranges
-
-RangeIPLookup(ADDRESS/MASK [GATEWAY] OUTPUT, ... [keyword CAPACITY])
-
-RangeIPLookup looks up the destination annotation of each packet: the route with the longest prefix gives the output. \
-If the route has a gateway, it becomes the destination annotation. Packets without a route are discarded. Of several \
-routes to the same destinations the first one counts.
-
+    manual: lookup_manual!(
+        "looks up IPv4 routes in a compact list of ranges",
+        "RangeIPLookup",
+        "\
 The routes are turned into a sorted list of address ranges with one next hop each. The first 16 bits of an address give \
 its part of the list, in which at most 16 steps of a binary search find the range. The list takes 8 bytes for each \
-range, and 256 KiB. Each handler that changes routes makes the whole list anew, so changes belong together in `ctrl`.
-
-Arguments:
-  ADDRESS/MASK [GATEWAY] OUTPUT  a route
-  CAPACITY                       the most routes, up to 4194304. Default 1048576. A full table takes no more.
-
-Handlers:
-  table   r  the routes
-  lookup  r  the output and the gateway for the address that follows; -1 if there is no route
-  drops   r  the number of packets without a route
-  add     w  adds a route; fails if there is one to the same destinations
-  set     w  adds or replaces a route
-  remove  w  removes a route: ADDRESS/MASK [[GATEWAY] OUTPUT]
-  ctrl    w  a command on each line: add, set or remove, and a route; if one fails, none has an effect
-  flush   w  removes all routes",
+range, and 256 KiB. Each handler that changes routes makes the whole list anew, so changes belong together in `ctrl`."
+    ),
     build: build::<RangeIndex>,
 };
 

@@ -169,7 +169,7 @@ impl Router {
             if most == 1 {
                 continue;
             }
-            for member in &plan.reached {
+            for member in &plan.stores {
                 let room = self.elements[*member].as_mut().and_then(|it| it.element().room());
                 most = most.min(room.unwrap_or(usize::MAX));
             }

@@ -33,6 +33,8 @@ const COPIES_MAX: usize = 1 << 16;
 pub struct Plan {
     /// The elements that packets can reach, in topological order.
     pub reached: Vec<usize>,
+    /// Those of them that store packets, and can be full.
+    pub stores: Vec<usize>,
     /// The reason for which packets go one by one; `None` if they go in batches.
     pub one_by_one: Option<OneByOne>,
     /// The most packets of a batch, such that not too many are on their way at a time.
@@ -62,7 +64,9 @@ impl Plan {
             reached.iter().any(|element| graph.effects[*element].conflicts_with(of_above))
         };
         let alternates = upstream(graph, from.element).iter().any(conflicts);
-        Self { reached, one_by_one, most: (COPIES_MAX / copies.max(1)).max(1), is_cyclic, alternates }
+        let stores = reached.iter().copied().filter(|element| graph.is_store[*element]).collect();
+        let most = (COPIES_MAX / copies.max(1)).max(1);
+        Self { reached, stores, one_by_one, most, is_cyclic, alternates }
     }
 }
 

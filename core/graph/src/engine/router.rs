@@ -66,6 +66,8 @@ pub struct ElementGraph {
     pub ports: Vec<ElementPorts>,
     pub(super) pull_ways: Vec<Vec<PullWay>>,
     pub(super) ranks: Vec<ElementRank>,
+    /// The elements that store packets, and can be full.
+    pub(super) is_store: Vec<bool>,
     /// The most packets that each element sends to each output for one packet; `None` for one that routes it to one output.
     pub(super) copies: Vec<Option<usize>>,
     plans: Vec<Vec<OnceCell<Plan>>>,
@@ -219,6 +221,9 @@ impl Router {
             let own = element.as_mut().and_then(|it| it.element().effects());
             *effects = own.unwrap_or(*effects);
         }
+        let is_store =
+            |it: &mut Option<BuiltElement>| it.as_mut().is_some_and(|it| it.element().room().is_some());
+        graph.is_store = elements.iter_mut().map(is_store).collect();
         graph.copies = elements.iter().map(|it| it.as_ref().and_then(BuiltElement::copies)).collect();
         graph.ranks = ranks(&graph);
         let driver = Driver::new(graph.declared.len());
@@ -499,6 +504,7 @@ fn connect(
         ports,
         pull_ways: Vec::new(),
         ranks: Vec::new(),
+        is_store: Vec::new(),
         copies: Vec::new(),
         plans,
         names,
