@@ -18,6 +18,7 @@ mod fragments;
 mod headers;
 mod icmp;
 mod ip;
+mod ipv4;
 mod measuring;
 mod queues;
 mod routes;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The signals that end a run: Ctrl-C, the stop of a service manager, and the loss of the terminal.
-const ENDING: [i32; 3] =
+pub const ENDING: [i32; 3] =
     [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
 /// The state of signals in this run.

@@ -1,6 +1,6 @@
 //! A datagram of which fragments have arrived.
 
-use super::ipv4::{HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header};
 use std::collections::BTreeMap;
 use weir_graph::engine::{ANNOTATION_BYTES, GraphPacket, HEADROOM, PacketPool, PacketType};
 use weir_units::Timestamp;
@@ -19,12 +19,12 @@ pub struct FragmentPart<'a> {
 impl<'a> FragmentPart<'a> {
     /// Reads a fragment from its IP header on; `None` if its length or its offset is wrong, or not all of it is there.
     pub fn read(header: Ipv4Header<'a>) -> Option<Self> {
-        let payload = header.payload()?;
+        let payload = header.segment()?;
         let is_last = header.fragment_field() & MORE_FRAGMENTS == 0;
         let end = header.offset() + payload.len();
         let is_right = !payload.is_empty()
             && (is_last || payload.len().is_multiple_of(8))
-            && header.bytes.len() + end <= TOTAL_MAX;
+            && header.header_bytes + end <= TOTAL_MAX;
         is_right.then_some(Self { header, payload, is_last })
     }
 
@@ -84,7 +84,7 @@ pub enum FragmentResult {
 impl PartialDatagram {
     /// Returns a datagram without fragments, with the header of one.
     pub fn new(packet: &GraphPacket, part: &FragmentPart<'_>, age: (Timestamp, u64)) -> Self {
-        let mut head = part.header.bytes[..HEADER_BYTES].to_vec();
+        let mut head = part.header.header()[..HEADER_BYTES].to_vec();
         head[0] = 0x45;
         Self {
             head,
@@ -130,13 +130,13 @@ impl PartialDatagram {
         }
         self.payload[start..end].copy_from_slice(part.payload);
         self.note_part(start, end);
-        let length = part.header.bytes.len() + part.payload.len();
+        let length = part.header.header_bytes + part.payload.len();
         self.longest = self.longest.max(u16::try_from(length).unwrap_or(u16::MAX));
         if start == 0 {
             let link_bytes = packet.network_offset().unwrap_or(0).min(packet.len());
-            if part.header.bytes.len() + self.payload.len() <= TOTAL_MAX {
+            if part.header.header_bytes + self.payload.len() <= TOTAL_MAX {
                 self.head = packet.bytes()[..link_bytes].to_vec();
-                self.head.extend_from_slice(part.header.bytes);
+                self.head.extend_from_slice(part.header.header());
                 self.link_bytes = link_bytes;
                 self.facts = PacketFacts::of(packet);
             }

@@ -1,6 +1,6 @@
 //! `IPFragmenter`: divides IPv4 packets into fragments.
 
-use super::ipv4::{
+use crate::ipv4::{
     DONT_FRAGMENT, HEADER_BYTES, Ipv4Header, MORE_FRAGMENTS, OFFSET, finish_header, header_words,
 };
 use weir_graph::engine::{
@@ -93,18 +93,18 @@ impl IpFragmenter {
     /// Returns how a packet is divided; `None` if it cannot be.
     fn division(&self, packet: &GraphPacket) -> Option<Division> {
         let start = packet.network_offset()?;
-        let header = Ipv4Header::read(packet.bytes().get(start..)?)?;
-        let payload = header.payload()?;
+        let header = Ipv4Header::read_version_4(packet.bytes().get(start..)?)?;
+        let payload = header.segment()?;
         let field = header.fragment_field();
         let is_unfragmentable = field & DONT_FRAGMENT != 0;
-        let first_bytes = self.mtu.checked_sub(header.bytes.len())? & !7;
+        let first_bytes = self.mtu.checked_sub(header.header_bytes)? & !7;
         let ends_in_datagram = header.offset() + payload.len() <= usize::from(OFFSET) * 8;
         if (is_unfragmentable && self.honors) || first_bytes < 8 || !ends_in_datagram {
             return None;
         }
         Some(Division {
             start,
-            header_bytes: header.bytes.len(),
+            header_bytes: header.header_bytes,
             payload_bytes: payload.len(),
             first_bytes,
             field: field & !DONT_FRAGMENT,
@@ -114,7 +114,7 @@ impl IpFragmenter {
 
     fn refuse(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if self.is_verbose || self.drops < REPORTED_DROPS {
-            let header = packet.network_bytes().and_then(Ipv4Header::read);
+            let header = packet.network_bytes().and_then(Ipv4Header::read_version_4);
             let addresses = header
                 .map_or_else(String::new, |header| format!(" {} {}", header.source(), header.destination()));
             let text = format!("IPFragmenter({}) DF{addresses} len={}\n", self.mtu, packet.len());

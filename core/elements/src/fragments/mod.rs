@@ -2,10 +2,8 @@
 
 mod datagram;
 mod fragmenter;
-mod ipv4;
 mod reassembler;
 
-pub use ipv4::{Ipv4Header, header_words};
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

@@ -1,7 +1,7 @@
 //! `IPReassembler`: joins the fragments of IPv4 packets.
 
 use super::datagram::{FragmentPart, FragmentResult, PartialDatagram};
-use super::ipv4::{Ipv4Header, MORE_FRAGMENTS, OFFSET};
+use crate::ipv4::{Ipv4Header, MORE_FRAGMENTS, OFFSET};
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ struct IpReassembler {
 impl IpReassembler {
     /// Handles a packet, and returns one that goes on.
     fn handle(&mut self, packet: GraphPacket, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
-        let Some(header) = packet.network_bytes().and_then(Ipv4Header::read) else {
+        let Some(header) = packet.network_bytes().and_then(Ipv4Header::read_version_4) else {
             self.bad += 1;
             cx.services.pool.discard(packet);
             return None;

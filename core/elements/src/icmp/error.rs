@@ -3,7 +3,7 @@
 use super::names::{
     ERROR_AT_POINTER, ErrorType, NEEDS_FRAGMENTS, PARAMETER_PROBLEM, REDIRECT, UNREACHABLE, is_error,
 };
-use crate::fragments::{Ipv4Header, header_words};
+use crate::ipv4::{ICMP, Ipv4Header, header_words};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::WordArgument;
 use weir_graph::arguments::protocols::icmp_code_number;
@@ -91,7 +91,6 @@ Handlers:
 
 /// The longest IPv4 header, and the ICMP header.
 const MTU_MIN: u16 = 68;
-const ICMP: u8 = 1;
 const ICMP_BYTES: usize = 8;
 const TTL: u8 = 200;
 
@@ -120,8 +119,8 @@ impl IcmpError {
     }
 
     fn is_answered(&self, packet: &GraphPacket, header: &Ipv4Header<'_>) -> bool {
-        let is_icmp_error =
-            header.protocol() == ICMP && header.rest.first().is_none_or(|icmp_type| is_error(*icmp_type));
+        let is_icmp_error = header.protocol() == ICMP
+            && header.transport().first().is_none_or(|icmp_type| is_error(*icmp_type));
         let is_group = matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast);
         !is_icmp_error
             && !is_group
@@ -133,10 +132,10 @@ impl IcmpError {
     /// Returns the error for a packet.
     fn answer(&mut self, packet: &GraphPacket, pool: &mut PacketPool) -> Option<GraphPacket> {
         let network = packet.network_bytes()?;
-        let header = Ipv4Header::read(network).filter(|header| self.is_answered(packet, header))?;
+        let header = Ipv4Header::read_version_4(network).filter(|header| self.is_answered(packet, header))?;
         let pointer = packet.annotation(ICMP_PARAMPROB).first().copied().unwrap_or(0);
         let has_pointer = self.icmp_type == PARAMETER_PROBLEM && self.code == ERROR_AT_POINTER;
-        let mut route = source_route(header.bytes);
+        let mut route = source_route(header.header());
         if let Some(found) = &route {
             if self.icmp_type == REDIRECT {
                 return None;

@@ -1,7 +1,7 @@
 //! `CheckICMPHeader`: passes packets with a right ICMP header.
 
-use super::header::{ICMP, Ipv4};
 use super::transport_check::{TransportHeader, build, check_manual};
+use crate::ipv4::{ICMP, Ipv4Header};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, GraphPacket, OrderDependence};
 use weir_wire::checksum::internet_checksum;
 
@@ -30,7 +30,7 @@ impl TransportHeader for IcmpHeader {
     const REASONS: &'static [&'static str] = &["not ICMP", "bad packet length", "bad ICMP checksum"];
 
     fn check(packet: &GraphPacket) -> Result<(), usize> {
-        let header = Ipv4::of(packet).filter(|it| it.protocol() == ICMP).ok_or(0_usize)?;
+        let header = Ipv4Header::of(packet).filter(|it| it.protocol() == ICMP).ok_or(0_usize)?;
         let message = header.transport();
         let length = message.len();
         let has_length = length >= 8

@@ -1,7 +1,7 @@
 //! `CheckIPHeader`: passes packets with a right IPv4 header.
 
 use super::bad_packets::{BadPackets, bad_packets};
-use super::header::{HEADER_BYTES, half, header_length, word};
+use crate::ipv4::{HEADER_BYTES, half, header_length, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, Ipv4Prefix};
 use weir_graph::engine::{

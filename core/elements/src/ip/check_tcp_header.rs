@@ -1,7 +1,7 @@
 //! `CheckTCPHeader`: passes packets with a right TCP header.
 
-use super::header::{Ipv4, TCP, transport_checksum};
 use super::transport_check::{TransportHeader, build, check_manual};
+use crate::ipv4::{Ipv4Header, TCP, transport_checksum};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, GraphPacket, OrderDependence};
 
 /// The class.
@@ -28,7 +28,7 @@ impl TransportHeader for TcpHeader {
     const REASONS: &'static [&'static str] = &["not TCP", "bad packet length", "bad TCP checksum"];
 
     fn check(packet: &GraphPacket) -> Result<(), usize> {
-        let header = Ipv4::of(packet).filter(|it| it.protocol() == TCP).ok_or(0_usize)?;
+        let header = Ipv4Header::of(packet).filter(|it| it.protocol() == TCP).ok_or(0_usize)?;
         let segment = header.segment().filter(|it| it.len() >= 20).ok_or(1_usize)?;
         let header_bytes = usize::from(segment[12] >> 4) * 4;
         if header_bytes < 20 || segment.len() < header_bytes {

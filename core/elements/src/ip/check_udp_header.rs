@@ -1,7 +1,7 @@
 //! `CheckUDPHeader`: passes packets with a right UDP header.
 
-use super::header::{Ipv4, UDP, half, transport_checksum};
 use super::transport_check::{TransportHeader, build, check_manual};
+use crate::ipv4::{Ipv4Header, UDP, half, transport_checksum};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, GraphPacket, OrderDependence};
 
 /// The class.
@@ -29,7 +29,7 @@ impl TransportHeader for UdpHeader {
     const REASONS: &'static [&'static str] = &["not UDP", "bad packet length", "bad UDP checksum"];
 
     fn check(packet: &GraphPacket) -> Result<(), usize> {
-        let header = Ipv4::of(packet).filter(|it| it.protocol() == UDP).ok_or(0_usize)?;
+        let header = Ipv4Header::of(packet).filter(|it| it.protocol() == UDP).ok_or(0_usize)?;
         let datagram = header.transport();
         let length = usize::from(half(datagram, 4));
         if length < 8 || datagram.len() < length {

@@ -1,6 +1,6 @@
 //! `DecIPTTL`: decrements the time to live.
 
-use super::header::{Ipv4, half};
+use crate::ipv4::{Ipv4Header, half};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -67,7 +67,7 @@ impl RoutingElement for DecIpTtl {
         if !self.is_active {
             return Destination::FIRST;
         }
-        let Some(header) = Ipv4::of(packet) else {
+        let Some(header) = Ipv4Header::of(packet) else {
             self.drops += 1;
             return Destination::DISCARD;
         };

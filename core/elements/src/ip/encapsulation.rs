@@ -1,6 +1,6 @@
 //! The IP header that elements put before packets.
 
-use super::header::{HEADER_BYTES, set_header_checksum, word};
+use crate::ipv4::{HEADER_BYTES, set_header_checksum, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{DST_IP, GraphPacket};

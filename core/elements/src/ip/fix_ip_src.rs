@@ -1,6 +1,6 @@
 //! `FixIPSrc`: sets the source of packets that ask for it.
 
-use super::header::{Ipv4, set_header_checksum};
+use crate::ipv4::{Ipv4Header, set_header_checksum};
 use core::net::Ipv4Addr;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, FIX_IP_SRC, GraphPacket,
@@ -58,7 +58,7 @@ pub fn fix_source(packet: &mut GraphPacket, address: Ipv4Addr) {
 
 #[inline(never)]
 fn set_source(packet: &mut GraphPacket, address: Ipv4Addr) {
-    if Ipv4::of(packet).is_none() {
+    if Ipv4Header::of(packet).is_none() {
         return;
     }
     packet.annotation_mut(FIX_IP_SRC)[0] = 0;

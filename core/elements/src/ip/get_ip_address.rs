@@ -1,6 +1,6 @@
 //! `GetIPAddress`: copies an address from the packet to an annotation.
 
-use super::header::Ipv4;
+use crate::ipv4::Ipv4Header;
 use weir_graph::arguments::{AnnotationField, WordArgument};
 use weir_graph::engine::{
     BuiltElement, DST_IP, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
@@ -77,7 +77,7 @@ impl RoutingElement for GetIpAddress {
                 packet.bytes().get(offset..).and_then(|it| it.first_chunk::<4>()).copied()
             }
             Place::Header(offset) => {
-                Ipv4::of(packet).and_then(|it| it.header()[offset..].first_chunk::<4>()).copied()
+                Ipv4Header::of(packet).and_then(|it| it.header()[offset..].first_chunk::<4>()).copied()
             }
         };
         if let Some(address) = found {

@@ -2,8 +2,8 @@
 
 use super::dec_ip_ttl::decrement;
 use super::fix_ip_src::fix_source;
-use super::header::{HEADER_BYTES, Ipv4};
 use super::options::{OptionsResult, RouterAddresses};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header};
 use weir_graph::engine::{
     Batch, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
     FIX_IP_SRC, GraphPacket, OrderDependence, PAINT, PacketType,
@@ -59,12 +59,13 @@ impl IpOutputCombo {
     #[inline]
     fn is_plain(&self, packet: &GraphPacket) -> bool {
         let annotations = packet.annotations();
-        let is_plain_header = |header: Ipv4<'_>| header.header_bytes == HEADER_BYTES && header.bytes[8] > 1;
+        let is_plain_header =
+            |header: Ipv4Header<'_>| header.header_bytes == HEADER_BYTES && header.bytes[8] > 1;
         annotations[usize::from(PAINT.offset)] != self.color
             && annotations[usize::from(FIX_IP_SRC.offset)] == 0
             && !matches!(packet.packet_type(), PacketType::Broadcast | PacketType::Multicast)
             && packet.len() <= self.mtu
-            && Ipv4::of(packet).is_some_and(is_plain_header)
+            && Ipv4Header::of(packet).is_some_and(is_plain_header)
     }
 
     /// Processes a packet, and returns the output for it; `None` if it is to be discarded.
@@ -75,7 +76,7 @@ impl IpOutputCombo {
             OptionsResult::NoHeader => return None,
         }
         fix_source(packet, self.addresses.own);
-        if Ipv4::of(packet)?.bytes[8] <= 1 {
+        if Ipv4Header::of(packet)?.bytes[8] <= 1 {
             return Some(3);
         }
         decrement(packet.network_bytes_mut()?);

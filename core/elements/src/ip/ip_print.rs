@@ -1,7 +1,7 @@
 //! `IPPrint`: prints IPv4 packets in words.
 
-use super::header::{HEADER_BYTES, half, header_length, word};
 use super::print_line::print_transport;
+use crate::ipv4::{HEADER_BYTES, half, header_length, word};
 use crate::text_file::TextFile;
 use core::net::Ipv4Addr;
 use std::fmt::Write;

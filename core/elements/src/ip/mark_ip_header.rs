@@ -1,6 +1,6 @@
 //! `MarkIPHeader`: sets the network header.
 
-use super::header::header_length;
+use crate::ipv4::header_length;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,

@@ -9,7 +9,6 @@ mod dec_ip_ttl;
 mod encapsulation;
 mod fix_ip_src;
 mod get_ip_address;
-pub mod header;
 mod ip_encap;
 mod ip_gw_options;
 mod ip_input_combo;

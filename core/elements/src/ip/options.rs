@@ -1,6 +1,6 @@
 //! The IP options that every router processes: record route and timestamp (RFC 791, RFC 1812 section 4.2.2.2).
 
-use super::header::{HEADER_BYTES, Ipv4, set_header_checksum, word};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header, set_header_checksum, word};
 use core::net::Ipv4Addr;
 use weir_graph::engine::{GraphPacket, ICMP_PARAMPROB, Services};
 use weir_units::{Nanos, Timestamp};
@@ -34,7 +34,7 @@ impl RouterAddresses {
     /// Processes the options of a packet. One with a wrong option keeps its bytes.
     #[inline]
     pub fn process(&self, packet: &mut GraphPacket, services: &Services) -> OptionsResult {
-        let Some(header) = Ipv4::of(packet) else { return OptionsResult::NoHeader };
+        let Some(header) = Ipv4Header::of(packet) else { return OptionsResult::NoHeader };
         if header.header_bytes == HEADER_BYTES {
             return OptionsResult::Right;
         }
@@ -43,7 +43,7 @@ impl RouterAddresses {
 
     #[inline(never)]
     fn process_options(&self, packet: &mut GraphPacket, services: &Services) -> OptionsResult {
-        let Some(header) = Ipv4::of(packet) else { return OptionsResult::NoHeader };
+        let Some(header) = Ipv4Header::of(packet) else { return OptionsResult::NoHeader };
         let mut copy = [0; 60];
         let copy = &mut copy[..header.header_bytes];
         copy.copy_from_slice(header.header());

@@ -1,7 +1,7 @@
 //! The part of a line of `IPPrint` about addresses and the transport header.
 
-use super::header::{HEADER_BYTES, ICMP, TCP, UDP, half, header_length, word};
 use super::ip_print::addresses;
+use crate::ipv4::{HEADER_BYTES, ICMP, TCP, UDP, half, header_length, word};
 use std::fmt::Write;
 use weir_graph::arguments::protocols::{icmp_code_name, icmp_type_name, protocol_name};
 use weir_graph::engine::GraphPacket;

@@ -1,6 +1,6 @@
 //! `SetIPChecksum`: computes the checksum of the header.
 
-use super::header::{Ipv4, set_header_checksum};
+use crate::ipv4::{Ipv4Header, set_header_checksum};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -45,7 +45,7 @@ impl Element for SetIpChecksum {
 impl RoutingElement for SetIpChecksum {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let is_marked = packet.network_bytes().is_some();
-        if Ipv4::read(packet.network_bytes().unwrap_or(packet.bytes())).is_none() {
+        if Ipv4Header::read(packet.network_bytes().unwrap_or(packet.bytes())).is_none() {
             self.drops += 1;
             return Destination::DISCARD;
         }

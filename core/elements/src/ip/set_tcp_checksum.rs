@@ -1,6 +1,6 @@
 //! `SetTCPChecksum`: computes the checksum of TCP.
 
-use super::header::{Ipv4, transport_checksum};
+use crate::ipv4::{Ipv4Header, transport_checksum};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -50,8 +50,9 @@ impl Element for SetTcpChecksum {
 
 impl RoutingElement for SetTcpChecksum {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
-        let has_segment =
-            Ipv4::of(packet).and_then(|header| header.segment()).is_some_and(|segment| segment.len() >= 20);
+        let has_segment = Ipv4Header::of(packet)
+            .and_then(|header| header.segment())
+            .is_some_and(|segment| segment.len() >= 20);
         if !has_segment {
             self.drops += 1;
             return Destination::DISCARD;
@@ -65,7 +66,7 @@ impl RoutingElement for SetTcpChecksum {
 
 /// Writes the checksum of a complete segment, and its data offset if that is to be fixed.
 fn set_checksum(bytes: &mut [u8], fixes_offset: bool) {
-    let Some(header) = Ipv4::read(bytes) else { return };
+    let Some(header) = Ipv4Header::read(bytes) else { return };
     let (at, is_fragment) = (header.header_bytes, header.is_fragment());
     let length = header.length() - at;
     let offset = &mut bytes[at + 12];
@@ -79,7 +80,7 @@ fn set_checksum(bytes: &mut [u8], fixes_offset: bool) {
         }
     }
     bytes[at + 16..at + 18].fill(0);
-    let Some(header) = Ipv4::read(bytes) else { return };
+    let Some(header) = Ipv4Header::read(bytes) else { return };
     let sum = transport_checksum(&header, &header.transport()[..length]);
     bytes[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
 }

@@ -1,6 +1,6 @@
 //! `SetUDPChecksum`: computes the checksum of UDP.
 
-use super::header::{Ipv4, half, set_udp_checksum};
+use crate::ipv4::{Ipv4Header, half, set_udp_checksum};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
@@ -45,7 +45,7 @@ impl Element for SetUdpChecksum {
 
 impl RoutingElement for SetUdpChecksum {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
-        let length = Ipv4::of(packet).filter(|header| !header.is_fragment()).and_then(|header| {
+        let length = Ipv4Header::of(packet).filter(|header| !header.is_fragment()).and_then(|header| {
             let length = usize::from(half(header.transport(), 4));
             (length >= 8 && length <= header.transport().len()).then_some(length)
         });

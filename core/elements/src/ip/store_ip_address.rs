@@ -1,6 +1,6 @@
 //! `StoreIPAddress`: writes an address into the packet.
 
-use super::header::{Ipv4, TCP, UDP, half, word};
+use crate::ipv4::{Ipv4Header, TCP, UDP, half, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{
@@ -88,7 +88,7 @@ impl RoutingElement for StoreIpAddress {
                 packet.bytes_mut()[offset..][..4].copy_from_slice(&new.to_be_bytes());
                 Destination::FIRST
             }
-            Place::Header(offset) if Ipv4::of(packet).is_some() => {
+            Place::Header(offset) if Ipv4Header::of(packet).is_some() => {
                 packet.network_bytes_mut().map_or(Destination::DISCARD, |bytes| {
                     store(bytes, offset, new);
                     Destination::FIRST
@@ -101,7 +101,7 @@ impl RoutingElement for StoreIpAddress {
 
 /// Writes an address into a complete header, and updates the checksums that cover it.
 fn store(bytes: &mut [u8], offset: usize, new: u32) {
-    let Some(header) = Ipv4::read(bytes) else { return };
+    let Some(header) = Ipv4Header::read(bytes) else { return };
     let old = word(bytes, offset);
     let segment = header.header_bytes;
     let room = header.transport().len();

@@ -1,7 +1,7 @@
 //! `UDPIPEncap`: puts a UDP and an IP header before packets.
 
 use super::encapsulation::{NewHeader, TIME_TO_LIVE};
-use super::header::{HEADER_BYTES, UDP, set_udp_checksum};
+use crate::ipv4::{HEADER_BYTES, UDP, set_udp_checksum};
 use weir_graph::arguments::UdpPort;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,

@@ -1,7 +1,7 @@
 //! `AggregateIPFlows`: numbers the flows of TCP and UDP.
 
 use super::flow_table::{FlowIndex, FlowTable, Ipv4FlowKey, TrackedFlow};
-use crate::ip::header::{ICMP, Ipv4, TCP, UDP, half, word};
+use crate::ipv4::{ICMP, Ipv4Header, TCP, UDP, half, word};
 use crate::text_file::TextFile;
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, VecDeque};
@@ -185,7 +185,7 @@ struct FlowHeader {
 impl FlowHeader {
     #[inline]
     fn of(packet: &GraphPacket, handles_icmp: bool) -> Option<Self> {
-        let outer = Ipv4::of(packet).filter(|header| header.bytes[0] >> 4 == 4)?;
+        let outer = Ipv4Header::of(packet).filter(|header| header.bytes[0] >> 4 == 4)?;
         if outer.protocol() == ICMP && handles_icmp && outer.is_first() {
             return Self::read(&icmp_cause(outer.transport())?, ICMP_PAINT);
         }
@@ -193,7 +193,7 @@ impl FlowHeader {
     }
 
     #[inline]
-    fn read(header: &Ipv4<'_>, paint: u8) -> Option<Self> {
+    fn read(header: &Ipv4Header<'_>, paint: u8) -> Option<Self> {
         let (source, destination) = (word(header.bytes, 12), word(header.bytes, 16));
         let protocol = header.protocol();
         if (protocol != TCP && protocol != UDP) || (source == 0 && destination == 0) {
@@ -219,10 +219,10 @@ impl FlowHeader {
 }
 
 /// Returns the header of the packet that an ICMP error is about.
-fn icmp_cause(icmp: &[u8]) -> Option<Ipv4<'_>> {
+fn icmp_cause(icmp: &[u8]) -> Option<Ipv4Header<'_>> {
     /// Destination unreachable, source quench, redirect, time exceeded, parameter problem.
     const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
-    ERRORS.contains(icmp.first()?).then(|| Ipv4::read(icmp.get(8..)?)).flatten()
+    ERRORS.contains(icmp.first()?).then(|| Ipv4Header::read(icmp.get(8..)?)).flatten()
 }
 
 struct AggregateFlows {

@@ -1,14 +1,11 @@
 //! Signals of the system: those that end a run, and those for which scripts of the graph wait.
 
+use crate::output::signals::ENDING;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_graph::engine::Router;
-
-/// The signals that end a run for which no script waits.
-const ENDING: [i32; 3] =
-    [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
 /// A signal that is caught.
 #[derive(Debug, Default)]
@@ -29,7 +26,7 @@ pub struct GraphSignals {
 }
 
 impl GraphSignals {
-    /// Catches the signals that end a run: the first one ends it in an orderly way, a second one at once. Signals that
+    /// Catches the signals that end a run for which no script waits: the first one ends it in an orderly way, a second one at once. Signals that
     /// were ignored when the process began stay ignored, as nohup(1) expects.
     ///
     /// # Errors

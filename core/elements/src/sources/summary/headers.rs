@@ -2,12 +2,8 @@
 
 use weir_graph::engine::{EXTRA_LENGTH, GraphPacket};
 
-pub const ICMP: u8 = 1;
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
-
-/// The least bytes of an IPv4 header.
-const IP_HEADER: usize = 20;
+use crate::ipv4::{HEADER_BYTES, header_length};
+pub use crate::ipv4::{ICMP, TCP, UDP};
 
 /// A packet with those of its headers that are there.
 pub struct SummaryHeaders<'p> {
@@ -42,12 +38,12 @@ impl<'p> SummaryHeaders<'p> {
             found.wrong = Some("no network header".to_owned());
             return found;
         };
-        let length = bytes.first().map_or(0, |first| usize::from(first & 0xf) * 4);
+        let length = bytes.first().map_or(0, |first| header_length(*first));
         let wrong = if bytes.is_empty() {
             "an empty IP header".to_owned()
         } else if bytes[0] >> 4 != 4 {
             format!("IP version {}", bytes[0] >> 4)
-        } else if length < IP_HEADER {
+        } else if length < HEADER_BYTES {
             format!("IP header length {length}")
         } else if bytes.len() < length {
             "truncated IP header".to_owned()

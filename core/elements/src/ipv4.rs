@@ -1,10 +1,18 @@
-//! The IPv4 header of a packet, for the elements of this folder.
+//! The IPv4 header of a packet.
 
+use core::net::Ipv4Addr;
 use weir_graph::engine::GraphPacket;
 use weir_wire::checksum::{add_bytes, fold_sum, internet_checksum};
 
 /// The bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
+
+/// The flag "do not fragment" in the field of the fragment offset.
+pub const DONT_FRAGMENT: u16 = 0x4000;
+/// The flag "more fragments" there.
+pub const MORE_FRAGMENTS: u16 = 0x2000;
+/// The bits of the offset, which counts 8 bytes.
+pub const OFFSET: u16 = 0x1fff;
 
 /// The numbers of protocols.
 pub const ICMP: u8 = 1;
@@ -25,14 +33,14 @@ pub fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// A complete IPv4 header, with the bytes behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Ipv4<'p> {
+pub struct Ipv4Header<'p> {
     /// The bytes from the header to the packet's end.
     pub bytes: &'p [u8],
     /// The length of the header: from 20 to 60, and at most the length of the bytes.
     pub header_bytes: usize,
 }
 
-impl<'p> Ipv4<'p> {
+impl<'p> Ipv4Header<'p> {
     /// Returns the header that an element has found in a packet; `None` if there is none, or it is not complete.
     #[inline]
     pub fn of(packet: &'p GraphPacket) -> Option<Self> {
@@ -46,6 +54,11 @@ impl<'p> Ipv4<'p> {
         (header_bytes >= HEADER_BYTES && header_bytes <= bytes.len()).then_some(Self { bytes, header_bytes })
     }
 
+    /// Returns the header at the start of bytes; `None` if it is not complete, or of another version.
+    pub fn read_version_4(bytes: &'p [u8]) -> Option<Self> {
+        Self::read(bytes).filter(|it| it.bytes[0] >> 4 == 4)
+    }
+
     /// Returns the header.
     pub fn header(&self) -> &'p [u8] {
         &self.bytes[..self.header_bytes]
@@ -56,7 +69,8 @@ impl<'p> Ipv4<'p> {
         &self.bytes[self.header_bytes..]
     }
 
-    /// Returns the bytes behind the header, up to the total length; `None` if the packet ends before it.
+    /// Returns the bytes behind the header, up to the total length; `None` if the packet ends before it, or the total length
+    /// is shorter than the header.
     pub fn segment(&self) -> Option<&'p [u8]> {
         self.bytes.get(self.header_bytes..self.length())
     }
@@ -71,14 +85,39 @@ impl<'p> Ipv4<'p> {
         self.bytes[9]
     }
 
+    /// Returns the identification.
+    pub fn identification(&self) -> u16 {
+        half(self.bytes, 4)
+    }
+
+    /// Returns the flags and the fragment offset.
+    pub fn fragment_field(&self) -> u16 {
+        half(self.bytes, 6)
+    }
+
+    /// Returns the offset of the payload in its datagram, in bytes.
+    pub fn offset(&self) -> usize {
+        usize::from(self.fragment_field() & OFFSET) * 8
+    }
+
+    /// Returns the source address.
+    pub fn source(&self) -> Ipv4Addr {
+        word(self.bytes, 12).into()
+    }
+
+    /// Returns the destination address.
+    pub fn destination(&self) -> Ipv4Addr {
+        word(self.bytes, 16).into()
+    }
+
     /// Returns true for a fragment, the first one too.
     pub fn is_fragment(&self) -> bool {
-        half(self.bytes, 6) & 0x3fff != 0
+        self.fragment_field() & (MORE_FRAGMENTS | OFFSET) != 0
     }
 
     /// Returns true if the data begins with the transport header: for a packet that is no fragment, or the first one.
     pub fn is_first(&self) -> bool {
-        half(self.bytes, 6) & 0x1fff == 0
+        self.fragment_field() & OFFSET == 0
     }
 
     /// Returns the unfolded sum of the pseudo-header of TCP or UDP, for a segment of this length.
@@ -96,6 +135,18 @@ impl<'p> Ipv4<'p> {
 #[inline]
 pub fn header_length(first: u8) -> usize {
     usize::from(first & 0xf) * 4
+}
+
+/// Returns the length of a header of at most 60 bytes in words of 4 bytes.
+pub fn header_words(header_bytes: usize) -> u8 {
+    u8::try_from(header_bytes / 4).unwrap_or(0xf)
+}
+
+/// Sets the total length and the fragment field of a header, then its checksum.
+pub fn finish_header(header: &mut [u8], total_bytes: u16, fragment_field: u16) {
+    header[2..4].copy_from_slice(&total_bytes.to_be_bytes());
+    header[6..8].copy_from_slice(&fragment_field.to_be_bytes());
+    set_header_checksum(header);
 }
 
 /// Returns the last address of a source route in IP options.
@@ -120,22 +171,22 @@ fn source_route_end(options: &[u8]) -> Option<u32> {
 
 /// Computes the checksum of a complete IPv4 header, and writes it.
 pub fn set_header_checksum(bytes: &mut [u8]) {
-    let Some(Ipv4 { header_bytes, .. }) = Ipv4::read(bytes) else { return };
+    let Some(Ipv4Header { header_bytes, .. }) = Ipv4Header::read(bytes) else { return };
     bytes[10..12].fill(0);
     let sum = internet_checksum(&bytes[..header_bytes]);
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Returns the checksum of a TCP or UDP segment with its pseudo-header. It is 0 for a segment with a right checksum.
-pub fn transport_checksum(header: &Ipv4<'_>, segment: &[u8]) -> u16 {
+pub fn transport_checksum(header: &Ipv4Header<'_>, segment: &[u8]) -> u16 {
     !fold_sum(add_bytes(header.pseudo_header_sum(segment.len()), segment))
 }
 
 /// Writes the checksum of a UDP datagram of this length behind a complete IP header. The packet has these bytes.
 pub fn set_udp_checksum(bytes: &mut [u8], length: usize) {
-    let Some(Ipv4 { header_bytes: at, .. }) = Ipv4::read(bytes) else { return };
+    let Some(Ipv4Header { header_bytes: at, .. }) = Ipv4Header::read(bytes) else { return };
     bytes[at + 6..at + 8].fill(0);
-    let Some(header) = Ipv4::read(bytes) else { return };
+    let Some(header) = Ipv4Header::read(bytes) else { return };
     let sum = transport_checksum(&header, &header.transport()[..length]);
     // 0 stands for no checksum.
     let sum = if sum == 0 { u16::MAX } else { sum };
@@ -145,6 +196,23 @@ pub fn set_udp_checksum(bytes: &mut [u8], length: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_needs_all_its_bytes() {
+        let mut bytes = [0u8; 24];
+        bytes[0] = 0x46;
+        bytes[3] = 25;
+        assert!(Ipv4Header::read_version_4(&bytes[..23]).is_none());
+        assert!(Ipv4Header::read_version_4(&bytes).unwrap().segment().is_none());
+        bytes[3] = 24;
+        assert_eq!(Ipv4Header::read_version_4(&bytes).unwrap().segment(), Some(&[][..]));
+        bytes[3] = 23;
+        assert!(Ipv4Header::read_version_4(&bytes).unwrap().segment().is_none());
+        bytes[0] = 0x44;
+        assert!(Ipv4Header::read(&bytes).is_none());
+        bytes[0] = 0x66;
+        assert!(Ipv4Header::read(&bytes).is_some() && Ipv4Header::read_version_4(&bytes).is_none());
+    }
 
     #[test]
     fn the_end_of_a_source_route_is_found_behind_other_options() {
