@@ -7,8 +7,13 @@ use std::path::Path;
 /// The heading of the part that is run.
 const TITLE: &str = "## A first node";
 
-/// Mounts an empty /tmp.
-const PREPARATION: &str = "set -eu -o pipefail\nmount -t tmpfs none /tmp\ncd /tmp\n";
+/// Mounts an empty /tmp. The tested program may be below the earlier one, so it gets another place before.
+const PREPARATION: &str = "set -eu -o pipefail
+mount --rbind \"$(dirname \"$(command -v weir)\")\" /mnt
+PATH=/mnt:$PATH
+mount -t tmpfs none /tmp
+cd /tmp
+";
 
 /// Returns the lines of the section's blocks, with the node in the background and `weir top` printing once.
 fn script(document: &str) -> String {

@@ -42,7 +42,7 @@ pub struct GraphRunArgs {
     /// The exit status: 0 if this handler is true at the end, 1 if it is false
     #[arg(short = 'x', long = "exit-handler", value_name = "HANDLER")]
     exit_handler: Option<String>,
-    /// Write the values of handlers to this file
+    /// Write the values of handlers to this file; `-` is standard output
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let other programs of the same user call handlers, by the protocol of Click's ControlSocket, at this TCP port of
@@ -142,9 +142,10 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         failed += read(&mut graph, handler, args.handlers.len() > 1, &mut text);
     }
     match &args.output {
-        Some(path) => std::fs::write(path, text)
+        // As in Click, `-` is standard output.
+        Some(path) if path.as_os_str() != "-" => std::fs::write(path, text)
             .map_err(|source| GraphCommandError::Write { path: path.clone(), source })?,
-        None => out.write_all(text.as_bytes())?,
+        _ => out.write_all(text.as_bytes())?,
     }
     out.flush()?;
     if args.time {
