@@ -3,16 +3,18 @@
 use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
 use crate::waiter::DeviceWaiter;
+use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use weir_abi::Descriptor;
 use weir_graph::engine::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, LineReader,
     ReceivingDevice, SendingDevice, SourceBlock, System, TextOutput,
 };
-use weir_netio::{Block, Capture, CaptureInput, CaptureNext, PacketWriter};
+use weir_netio::{Block, Capture, CaptureInput, CaptureNext, CaptureOptions, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
 use weir_wire::LinkType;
 
@@ -28,49 +30,86 @@ pub struct GraphSystem {
     waiter: DeviceWaiter,
 }
 
+/// The most blocks whose packets are used in place while the graph reads further blocks. The arena of a capture has
+/// memory for a few blocks more.
+const HELD_MAX: usize = 4;
+
 /// A capture that is read.
 ///
-/// Elements read bytes several times, and the bytes of a mapped file can change meanwhile. So the packets of a block are
-/// copied once, all together, when an element first reads one of them. Until then the block stays mapped.
+/// A graph uses the packets in place, in the arena of the capture. If packets of earlier blocks take too much of it,
+/// because the graph keeps them, the packets of a block are copied: once, all together, when an element first reads one of
+/// them.
 struct BlockReader {
     capture: Capture,
     /// The bytes of an earlier block, which are used again.
     spare: Rc<Cell<Vec<u8>>>,
+    /// The earlier blocks whose packets are used in place.
+    held: Vec<Weak<SourceBlock>>,
 }
 
 impl BlockReader {
-    /// Takes the bytes of the earlier block back, or has them copied if packets still refer to them: a capture has memory
-    /// for a few blocks only.
-    fn end_block(&self, source: Rc<SourceBlock>) {
+    fn new(capture: Capture) -> Self {
+        Self { capture, spare: Rc::default(), held: Vec::new() }
+    }
+
+    /// Ends the use of a block by the reader. If packets still refer to it, its bytes are kept in place or copied.
+    fn end_block(&mut self, source: Rc<SourceBlock>) {
         match Rc::try_unwrap(source) {
             Ok(source) => source.into_bytes().into_iter().for_each(|bytes| self.spare.set(bytes)),
+            // A block no longer needs the memory of the capture, once it is copied.
             Err(source) => _ = source.bytes(),
         }
     }
 
-    /// Returns the places of a block's packets, and their bytes, which are copied later.
-    fn places(&self, block: Block, places: &mut Vec<BlockPacket>) -> Result<SourceBlock, String> {
+    /// Returns the bytes of a block's packets, and their places in them.
+    fn source(&mut self, block: Block, places: &mut Vec<BlockPacket>) -> Result<Rc<SourceBlock>, String> {
+        self.held.retain(|earlier| earlier.strong_count() > 0);
+        if self.held.len() >= HELD_MAX {
+            return self.copied(block, places);
+        }
+        match self.capture.hold_bytes(block) {
+            Ok(held) => {
+                let first = held.block().descriptors().first().map_or(0, |first| first.data);
+                let in_place = |descriptor: &Descriptor| {
+                    let start = descriptor.data.saturating_sub(first);
+                    place_of(descriptor, start, start.saturating_add(descriptor.cap_len))
+                };
+                places.extend(held.block().descriptors().iter().map(in_place));
+                let source = Rc::new(SourceBlock::from(Bytes::from_owner(held)));
+                self.held.push(Rc::downgrade(&source));
+                Ok(source)
+            }
+            Err(block) => self.copied(block, places),
+        }
+    }
+
+    /// Returns the bytes of a block's packets, which are copied later, and their places in them.
+    fn copied(&self, block: Block, places: &mut Vec<BlockPacket>) -> Result<Rc<SourceBlock>, String> {
         let mut start = 0_u32;
         for descriptor in block.descriptors() {
             let end = start.checked_add(descriptor.cap_len).ok_or("a block of more than 4 GiB")?;
-            places.push(BlockPacket {
-                start,
-                end,
-                wire_length: descriptor.wire_len,
-                link_type: u32::from(descriptor.link_type),
-                time: Timestamp(descriptor.ts_ns),
-            });
+            places.push(place_of(descriptor, start, end));
             start = end;
         }
         let (spare, length) = (Rc::clone(&self.spare), start as usize);
-        Ok(SourceBlock::later(move || {
+        Ok(Rc::new(SourceBlock::later(move || {
             let mut bytes = spare.take();
             bytes.clear();
             (0..block.len()).for_each(|index| block.append_packet(index, &mut bytes));
             // A file that was cut meanwhile has no bytes for some packets.
             bytes.resize(length, 0);
             bytes
-        }))
+        })))
+    }
+}
+
+fn place_of(descriptor: &Descriptor, start: u32, end: u32) -> BlockPacket {
+    BlockPacket {
+        start,
+        end,
+        wire_length: descriptor.wire_len,
+        link_type: u32::from(descriptor.link_type),
+        time: Timestamp(descriptor.ts_ns),
     }
 }
 
@@ -80,11 +119,11 @@ impl CaptureReader for BlockReader {
         to.source.take().into_iter().for_each(|source| self.end_block(source));
         match self.capture.next_block() {
             Ok(CaptureNext::Block(block)) => {
-                to.source = Some(Rc::new(self.places(block, &mut to.packets)?));
+                to.source = Some(self.source(block, &mut to.packets)?);
                 Ok(())
             }
-            // No block is in use, so there is always room.
-            Ok(CaptureNext::Full | CaptureNext::End) => match self.capture.totals().truncated {
+            Ok(CaptureNext::Full) => Err("packets that elements keep take the memory for the next one".to_owned()),
+            Ok(CaptureNext::End) => match self.capture.totals().truncated {
                 Some(truncated) => Err(truncated.to_string()),
                 None => Ok(()),
             },
@@ -169,10 +208,11 @@ impl System for GraphSystem {
 
     fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
         let input = if name == "-" { CaptureInput::Stdin } else { CaptureInput::File(name.into()) };
-        let capture = Capture::open(input).map_err(|error| error.to_string())?;
+        let options = CaptureOptions { copy: true, ..CaptureOptions::default() };
+        let capture = Capture::open_with(input, options).map_err(|error| error.to_string())?;
         // Elements look at headers themselves, if they do.
         let capture = capture.without_headers();
-        Ok(Box::new(BlockReader { capture, spare: Rc::default() }))
+        Ok(Box::new(BlockReader::new(capture)))
     }
 
     fn create_capture(

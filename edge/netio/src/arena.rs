@@ -159,6 +159,11 @@ impl Hold {
         hold
     }
 
+    /// Returns true if these chunks are all held.
+    pub(crate) fn contains(&self, chunks: Range<usize>) -> bool {
+        chunks.end <= CHUNKS && chunks.into_iter().all(|chunk| self.mask & (1 << chunk) != 0)
+    }
+
     fn add(&mut self, hold_counts: &Arc<HoldCounts>, chunks: Range<usize>) {
         let hold_counts = self.hold_counts.get_or_insert_with(|| Arc::clone(hold_counts));
         for i in chunks {

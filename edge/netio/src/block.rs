@@ -57,7 +57,7 @@ pub struct Block {
     pub(crate) end: u16,
     pub(crate) window: Arc<PacketWindow>,
     /// Holds the memory of the packets, unless they are in a mapped file.
-    pub(crate) _hold: MemoryHold,
+    pub(crate) hold: MemoryHold,
     /// The number of the block in the capture, from 0.
     pub(crate) number: u64,
     /// The number of the block's first packet in the capture, from 0.

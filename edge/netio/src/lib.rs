@@ -59,6 +59,7 @@ mod file_descriptors;
 mod filter;
 mod format;
 mod gzip;
+mod held;
 mod live;
 mod mapped_bytes;
 mod memory;
@@ -90,6 +91,7 @@ pub use error::{CaptureReadError, FirstBytes, OpenError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use file_descriptors::{file_descriptor_limit, raise_file_descriptor_limit};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
+pub use held::HeldBytes;
 pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss, QueueSet,
     ReceiveDrops, SendResult, SentTotals, SocketKind, interface_names, link_type_of, try_interface,

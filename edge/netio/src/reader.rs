@@ -123,7 +123,7 @@ impl<H> UnfinishedBlock<H> {
             start,
             end,
             window: Arc::clone(window),
-            _hold: self.hold.into(),
+            hold: self.hold.into(),
             number,
             first_packet: self.before.packets,
             latest: self.latest,

@@ -68,6 +68,16 @@ impl DirectIndex {
         }
     }
 
+    /// Returns the number of the next hop, from an entry of the first table.
+    #[inline]
+    fn second_step(&self, first: u16, address: u32) -> u16 {
+        if first & IS_SEGMENT == 0 {
+            return first;
+        }
+        let segment = self.second.get(usize::from(first & !IS_SEGMENT));
+        segment.map_or(0, |segment| segment[(address & 0xff) as usize])
+    }
+
     fn free_segment(&mut self, place: usize) {
         if self.first[place] & IS_SEGMENT != 0 {
             self.free.push(self.first[place] & !IS_SEGMENT);
@@ -133,13 +143,15 @@ impl RouteIndex for DirectIndex {
     #[inline]
     fn lookup(&self, address: u32) -> HopNumber {
         let first = self.first[(address >> 8) as usize];
-        let hop = if first & IS_SEGMENT == 0 {
-            first
-        } else {
-            self.second
-                .get(usize::from(first & !IS_SEGMENT))
-                .map_or(0, |segment| segment[(address & 0xff) as usize])
-        };
-        u32::from(hop)
+        u32::from(self.second_step(first, address))
+    }
+
+    fn lookup_all(&self, addresses: &[u32], hops: &mut Vec<HopNumber>) {
+        // The accesses to the first table do not depend on each other, and no branch depends on them: a branch that the
+        // processor predicts wrongly ends the waiting for all accesses behind it, which then begin late.
+        hops.extend(addresses.iter().map(|address| u32::from(self.first[(address >> 8) as usize])));
+        for (hop, address) in hops.iter_mut().zip(addresses) {
+            *hop = u32::from(self.second_step(u16::try_from(*hop).unwrap_or(0), *address));
+        }
     }
 }

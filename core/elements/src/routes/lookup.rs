@@ -1,12 +1,12 @@
 //! The element of all route lookups, over an index that each of them chooses.
 
 use super::route::{IpRoute, ParsedRoute, RouteKey};
-use super::table::{HopNumber, NextHops, RouteTable, StoredRoute};
+use super::table::{HopNumber, NextHop, NextHops, RouteTable, StoredRoute};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
     BuildContext, BuiltElement, DST_IP, Destination, Element, GraphPacket, Reason, RoutingElement, Services,
-    TextOutput,
+    TextOutput, route_each,
 };
 use weir_graph::handlers;
 
@@ -69,6 +69,12 @@ pub trait RouteIndex: Default + 'static {
 
     /// Returns the number of the next hop for an address; 0 for the default route.
     fn lookup(&self, address: u32) -> HopNumber;
+
+    /// Adds the number of the next hop for each address to a list. An index that waits for memory in one lookup has a way
+    /// of its own, in which the lookups wait at the same time.
+    fn lookup_all(&self, addresses: &[u32], hops: &mut Vec<HopNumber>) {
+        hops.extend(addresses.iter().map(|address| self.lookup(*address)));
+    }
 }
 
 /// An element that looks up routes.
@@ -79,6 +85,9 @@ pub struct IpLookup<I> {
     capacity: usize,
     outputs: usize,
     drops: u64,
+    /// The destinations of the packets of a batch, and the numbers of their next hops.
+    addresses: Vec<u32>,
+    found: Vec<HopNumber>,
 }
 
 /// A change of a route, with what it replaced.
@@ -139,6 +148,8 @@ impl<I: RouteIndex> IpLookup<I> {
             capacity,
             outputs,
             drops: 0,
+            addresses: Vec::new(),
+            found: Vec::new(),
         }
     }
 
@@ -267,15 +278,43 @@ impl<I: RouteIndex> IpLookup<I> {
     /// Returns where a packet goes, and sets its next hop.
     #[inline]
     pub fn forward(&mut self, packet: &mut GraphPacket) -> Destination {
-        let next = packet.annotation_mut(DST_IP);
-        let address = u32::from_be_bytes([next[0], next[1], next[2], next[3]]);
-        let hop = self.hops.get(self.index.lookup(address));
-        if hop.has_gateway {
-            next.copy_from_slice(&hop.gateway);
-        }
-        self.drops += u64::from(hop.destination == Destination::DISCARD);
-        hop.destination
+        let hop = self.index.lookup(destination_of(packet));
+        send(self.hops.get(hop), packet, &mut self.drops)
     }
+
+    /// Returns where packets go, as [`RoutingElement::route_all`] does, and sets their next hops.
+    #[inline]
+    pub fn forward_all(
+        &mut self,
+        packets: &mut [GraphPacket],
+        destinations: &mut Vec<Destination>,
+    ) -> Option<Destination> {
+        let Self { index, hops, drops, addresses, found, .. } = self;
+        addresses.clear();
+        addresses.extend(packets.iter().map(destination_of));
+        found.clear();
+        index.lookup_all(addresses, found);
+        let mut found = found.iter();
+        route_each(packets, destinations, |packet| {
+            let number = found.next().copied().unwrap_or(0);
+            send(hops.get(number), packet, drops)
+        })
+    }
+}
+
+#[inline]
+fn destination_of(packet: &GraphPacket) -> u32 {
+    packet.annotation(DST_IP).first_chunk().map_or(0, |address| u32::from_be_bytes(*address))
+}
+
+/// Returns where a packet goes, and sets its next hop.
+#[inline]
+fn send(hop: &NextHop, packet: &mut GraphPacket, drops: &mut u64) -> Destination {
+    if hop.has_gateway {
+        packet.annotation_mut(DST_IP).copy_from_slice(&hop.gateway);
+    }
+    *drops += u64::from(hop.destination == Destination::DISCARD);
+    hop.destination
 }
 
 impl<I: RouteIndex> Element for IpLookup<I> {
@@ -299,5 +338,16 @@ impl<I: RouteIndex> RoutingElement for IpLookup<I> {
     #[inline]
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         self.forward(packet)
+    }
+
+    #[inline]
+    fn route_all(
+        &mut self,
+        _: usize,
+        packets: &mut [GraphPacket],
+        destinations: &mut Vec<Destination>,
+        _: &mut Services,
+    ) -> Option<Destination> {
+        self.forward_all(packets, destinations)
     }
 }

@@ -34,6 +34,9 @@ const LEVELS: usize = ((u32::BITS - FIRST_BITS) / LEVEL_BITS) as usize;
 /// The position of the bits of each further level in an address.
 const SHIFTS: [u32; LEVELS] = [20, 16, 12, 8, 4, 0];
 
+/// The addresses that are looked up together.
+const TOGETHER: usize = 64;
+
 /// An entry of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RadixEntry {
@@ -70,6 +73,20 @@ fn place_in(address: u32, level: usize) -> usize {
 }
 
 impl RadixIndex {
+    #[inline]
+    fn first_step(&self, address: u32) -> RadixEntry {
+        self.first[(address >> (u32::BITS - FIRST_BITS)) as usize]
+    }
+
+    /// Returns the node below an entry, with the next hop so far if the node has none. Node 0 has neither, so that an
+    /// address that is through needs no branch.
+    #[inline]
+    fn next_step(&self, step: RadixEntry, address: u32, level: usize) -> RadixEntry {
+        let node = self.nodes.get(step.child as usize);
+        let next = node.map_or(RadixEntry::default(), |node| node[place_in(address, level)]);
+        RadixEntry { hop: if next.hop == 0 { step.hop } else { next.hop }, child: next.child }
+    }
+
     fn entry(&mut self, node: u32, address: u32, level: usize) -> &mut RadixEntry {
         if node == 0 {
             &mut self.first[(address >> (u32::BITS - FIRST_BITS)) as usize]
@@ -128,18 +145,37 @@ impl RouteIndex for RadixIndex {
 
     #[inline]
     fn lookup(&self, address: u32) -> HopNumber {
-        let mut entry = self.first[(address >> (u32::BITS - FIRST_BITS)) as usize];
-        let mut found = entry.hop;
+        let mut step = self.first_step(address);
         for level in 0..LEVELS {
-            if entry.child == 0 {
+            if step.child == 0 {
                 break;
             }
-            let Some(node) = self.nodes.get(entry.child as usize) else { break };
-            entry = node[place_in(address, level)];
-            if entry.hop != 0 {
-                found = entry.hop;
-            }
+            step = self.next_step(step, address, level);
         }
-        found
+        step.hop
+    }
+
+    fn lookup_all(&self, addresses: &[u32], hops: &mut Vec<HopNumber>) {
+        let mut steps = [RadixEntry::default(); TOGETHER];
+        for addresses in addresses.chunks(TOGETHER) {
+            // All addresses take a step before one takes the next, so that they wait for memory at the same time.
+            let steps = &mut steps[..addresses.len()];
+            let mut goes_on = false;
+            for (step, address) in steps.iter_mut().zip(addresses) {
+                *step = self.first_step(*address);
+                goes_on |= step.child != 0;
+            }
+            for level in 0..LEVELS {
+                if !goes_on {
+                    break;
+                }
+                goes_on = false;
+                for (step, address) in steps.iter_mut().zip(addresses) {
+                    *step = self.next_step(*step, *address, level);
+                    goes_on |= step.child != 0;
+                }
+            }
+            hops.extend(steps.iter().map(|step| step.hop));
+        }
     }
 }

@@ -291,12 +291,52 @@ macro_rules! is_given {
 pub trait RoutingElement: Element {
     /// Handles a packet that came to an input, and returns where it goes.
     fn route(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination;
+
+    /// Handles packets that came to an input as [`RoutingElement::route`] does, one after the other. Returns where they go
+    /// if all go to the same, and else writes where each of them goes. Elements that wait for memory in the work for a
+    /// packet have a way of their own, in which the packets wait at the same time.
+    #[inline]
+    fn route_all(
+        &mut self,
+        input: usize,
+        packets: &mut [GraphPacket],
+        destinations: &mut Vec<Destination>,
+        services: &mut Services,
+    ) -> Option<Destination>
+    where
+        Self: Sized,
+    {
+        route_each(packets, destinations, |packet| self.route(input, packet, services))
+    }
+}
+
+/// Calls a function for each packet. Returns its result if it is the same for all packets, and else writes the results.
+#[inline]
+pub fn route_each(
+    packets: &mut [GraphPacket],
+    destinations: &mut Vec<Destination>,
+    mut route: impl FnMut(&mut GraphPacket) -> Destination,
+) -> Option<Destination> {
+    let mut same = Destination::DISCARD;
+    let mut all = packets.iter_mut().enumerate();
+    let (index, other) = loop {
+        let Some((index, packet)) = all.next() else { return Some(same) };
+        let destination = route(packet);
+        if index > 0 && destination != same {
+            break (index, destination);
+        }
+        same = destination;
+    };
+    destinations.clear();
+    destinations.resize(index, same);
+    destinations.push(other);
+    destinations.extend(all.map(|(_, packet)| route(packet)));
+    None
 }
 
 /// A [`RoutingElement`] as an object, with the loop over a batch inside: one indirect call for each batch.
 pub trait RouteBatch: Element {
-    /// Handles packets that came to an input. Returns where they go if all go to the same, and else writes where each of
-    /// them goes.
+    /// Handles packets as [`RoutingElement::route_all`] does.
     fn route_batch(
         &mut self,
         input: usize,
@@ -317,21 +357,7 @@ impl<T: RoutingElement> RouteBatch for T {
         destinations: &mut Vec<Destination>,
         services: &mut Services,
     ) -> Option<Destination> {
-        let mut same = Destination::DISCARD;
-        let mut all = packets.iter_mut().enumerate();
-        let (index, other) = loop {
-            let Some((index, packet)) = all.next() else { return Some(same) };
-            let destination = self.route(input, packet, services);
-            if index > 0 && destination != same {
-                break (index, destination);
-            }
-            same = destination;
-        };
-        destinations.clear();
-        destinations.resize(index, same);
-        destinations.push(other);
-        destinations.extend(all.map(|(_, packet)| self.route(input, packet, services)));
-        None
+        self.route_all(input, packets, destinations, services)
     }
 
     fn route_one(&mut self, input: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {

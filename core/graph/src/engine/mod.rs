@@ -48,7 +48,7 @@ pub use effects::{
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
-    RoutingElement, TaskRun, most_packets,
+    RoutingElement, TaskRun, most_packets, route_each,
 };
 pub use handler::{HandlerError, HandlerFault};
 pub use names::DefinedNames;

@@ -8,6 +8,7 @@
 mod transferred;
 
 use crate::annotations::{ANNOTATION_BYTES, Annotation};
+use bytes::Bytes;
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -29,8 +30,15 @@ const NOT_SET: u32 = u32::MAX;
 ///
 /// They can be read later, when an element first looks at them. Elements that look at lengths only cost no copy.
 pub struct SourceBlock {
-    bytes: OnceCell<Vec<u8>>,
+    bytes: OnceCell<SourceBytes>,
     read: Cell<Option<BlockRead>>,
+}
+
+/// The bytes of a source.
+enum SourceBytes {
+    Copied(Vec<u8>),
+    /// Bytes in place, with what keeps them.
+    Held(Bytes),
 }
 
 /// Reads the bytes of a block.
@@ -46,25 +54,39 @@ impl SourceBlock {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self.bytes.get() {
-            Some(bytes) => bytes,
+            Some(SourceBytes::Held(bytes)) => bytes,
+            Some(SourceBytes::Copied(bytes)) => bytes,
             None => self.read_now(),
         }
     }
 
     #[cold]
     fn read_now(&self) -> &[u8] {
-        self.bytes.get_or_init(|| self.read.take().map_or_else(Vec::new, |read| read()))
+        let read = || self.read.take().map_or_else(Vec::new, |read| read());
+        match self.bytes.get_or_init(|| SourceBytes::Copied(read())) {
+            SourceBytes::Held(bytes) => bytes,
+            SourceBytes::Copied(bytes) => bytes,
+        }
     }
 
-    /// Returns the bytes for use in another block; `None` if they were never read.
+    /// Returns the bytes for use in another block; `None` if they were never read, or are not of this block.
     pub fn into_bytes(self) -> Option<Vec<u8>> {
-        self.bytes.into_inner()
+        match self.bytes.into_inner() {
+            Some(SourceBytes::Copied(bytes)) => Some(bytes),
+            Some(SourceBytes::Held(_)) | None => None,
+        }
     }
 }
 
 impl From<Vec<u8>> for SourceBlock {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: OnceCell::from(bytes), read: Cell::new(None) }
+        Self { bytes: OnceCell::from(SourceBytes::Copied(bytes)), read: Cell::new(None) }
+    }
+}
+
+impl From<Bytes> for SourceBlock {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes: OnceCell::from(SourceBytes::Held(bytes)), read: Cell::new(None) }
     }
 }
 
