@@ -73,6 +73,25 @@ pub fn updated_checksum(checksum: u16, old: u32, new: u32) -> u16 {
     !fold_sum(u64::from(!checksum) + u64::from(!old) + u64::from(new))
 }
 
+/// Returns a checksum after a covered word of 16 bits has changed, as [`updated_checksum`] does.
+#[inline]
+pub fn updated_checksum_of_half(checksum: u16, old: u16, new: u16) -> u16 {
+    // Below 2^18, so that two steps suffice.
+    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    !u16::try_from(sum).unwrap_or(u16::MAX)
+}
+
+/// Returns true if an IPv4 header without options has its right checksum.
+#[inline]
+pub fn is_right_header(header: &[u8; 20]) -> bool {
+    // The sum of words in another byte order is the sum in that byte order (RFC 1071, section 2).
+    let words = header.as_chunks::<4>().0;
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    fold_sum(sum) == u16::MAX
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +112,27 @@ mod tests {
         assert_eq!(updated_checksum(before, 0x0a00_0001, 0xc000_024d), internet_checksum(&bytes));
         assert_eq!(updated_checksum(0xdd2f, 0x5555, 0x3285), 0x0000, "RFC 1624, section 4");
         assert_eq!(updated_checksum(0x1234, 0xc0a8_0001, 0xc0a8_0001), 0x1234);
+    }
+
+    #[test]
+    fn an_update_by_a_half_is_that_by_a_word() {
+        for (old, new) in [(0x5555, 0x3285), (0x4011, 0x3f11), (0, 0xffff), (0xffff, 0), (0x0100, 0), (7, 7)]
+        {
+            for checksum in 0..=u16::MAX {
+                let by_word = updated_checksum(checksum, u32::from(old), u32::from(new));
+                assert_eq!(updated_checksum_of_half(checksum, old, new), by_word, "{checksum} {old} {new}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_is_right_with_one_checksum_only() {
+        let mut header = *b"\x45\x00\x00\x73\x00\x00\x40\x00\x40\x11\x00\x00\xc0\xa8\x00\x01\xc0\xa8\x00\xc7";
+        let right = internet_checksum(&header);
+        for checksum in 0..=u16::MAX {
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            assert_eq!(is_right_header(&header), checksum == right, "{checksum}");
+        }
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl CaptureReader for BlockReader {
                 to.source = Some(self.source(block, &mut to.packets)?);
                 Ok(())
             }
-            Ok(CaptureNext::Full) => Err("packets that elements keep take the memory for the next one".to_owned()),
+            Ok(CaptureNext::Full) => {
+                Err("packets that elements keep take the memory for the next one".to_owned())
+            }
             Ok(CaptureNext::End) => match self.capture.totals().truncated {
                 Some(truncated) => Err(truncated.to_string()),
                 None => Ok(()),

@@ -5,6 +5,7 @@ mod builders;
 mod changing_files;
 mod exercise;
 mod formats;
+mod holding_bytes;
 mod interpreter;
 mod joined_filters;
 mod oracle;

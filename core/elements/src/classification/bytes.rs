@@ -146,6 +146,7 @@ impl Element for Classifier {
 }
 
 impl RoutingElement for Classifier {
+    #[inline(always)]
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         let parts = PacketParts { main: packet.bytes(), ..PacketParts::default() };
         Destination::output(usize::from(self.rules.decide(&parts)))

@@ -61,7 +61,7 @@ impl RuleSet {
     }
 
     /// Returns the output of the first rule that matches.
-    #[inline]
+    #[inline(always)]
     pub fn decide(&self, parts: &PacketParts<'_>) -> u16 {
         match &self.table {
             Some(table) => table.decide(parts),

@@ -78,6 +78,7 @@ impl Element for EtherEncap {
 }
 
 /// Puts an Ethernet header before a packet. Returns false, and changes nothing, if the packet is too long.
+#[inline]
 pub fn encapsulate(
     packet: &mut GraphPacket,
     ethertype: u16,
@@ -87,10 +88,11 @@ pub fn encapsulate(
     if packet.len() + ETHERNET_BYTES > PACKET_BYTES_MAX {
         return false;
     }
-    let bytes = packet.prepend(ETHERNET_BYTES);
-    bytes[..6].copy_from_slice(&destination.0);
-    bytes[6..12].copy_from_slice(&source.0);
-    bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    if let Some(header) = packet.prepend(ETHERNET_BYTES).first_chunk_mut::<ETHERNET_BYTES>() {
+        header[..6].copy_from_slice(&destination.0);
+        header[6..12].copy_from_slice(&source.0);
+        header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    }
     packet.set_link_header(0);
     true
 }

@@ -1,12 +1,12 @@
 //! `DecIPTTL`: decrements the time to live.
 
-use crate::ipv4::{Ipv4Header, half};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header, header_length};
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
     RoutingElement, Services,
 };
 use weir_graph::handlers;
-use weir_wire::checksum::updated_checksum;
+use weir_wire::checksum::updated_checksum_of_half;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -62,36 +62,54 @@ impl Element for DecIpTtl {
 }
 
 impl RoutingElement for DecIpTtl {
-    #[inline]
+    #[inline(always)]
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
         if !self.is_active {
             return Destination::FIRST;
         }
-        let Some(header) = Ipv4Header::of(packet) else {
-            self.drops += 1;
-            return Destination::DISCARD;
-        };
-        if !self.has_multicast && header.bytes[16] >> 4 == 0xe {
+        if !self.has_multicast && Ipv4Header::of(packet).is_some_and(|it| it.bytes[16] >> 4 == 0xe) {
             return Destination::FIRST;
         }
-        if header.bytes[8] <= 1 {
-            self.drops += 1;
-            return Destination::output(1);
+        // Nearly all packets are written, so there is no look at the header before.
+        match packet.network_bytes_mut().map(decrement) {
+            Some(Ok(())) => Destination::FIRST,
+            Some(Err(LivedOut::Expired)) => {
+                self.drops += 1;
+                Destination::output(1)
+            }
+            Some(Err(LivedOut::NoHeader)) | None => {
+                self.drops += 1;
+                Destination::DISCARD
+            }
         }
-        if let Some(bytes) = packet.network_bytes_mut() {
-            decrement(bytes);
-        }
-        Destination::FIRST
     }
 }
 
-/// Decrements the time to live in a complete header, where it is at least 1.
+/// A reason for which a packet cannot be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LivedOut {
+    /// The time to live is 0 or 1.
+    Expired,
+    /// The bytes begin with no complete header.
+    NoHeader,
+}
+
+/// Decrements the time to live of a packet that begins with its IPv4 header.
 #[inline]
-pub fn decrement(bytes: &mut [u8]) {
+pub fn decrement(bytes: &mut [u8]) -> Result<(), LivedOut> {
+    let length = bytes.len();
+    let Some(header) = bytes.first_chunk_mut::<HEADER_BYTES>() else { return Err(LivedOut::NoHeader) };
+    if !(HEADER_BYTES..=length).contains(&header_length(header[0])) {
+        return Err(LivedOut::NoHeader);
+    }
+    if header[8] <= 1 {
+        return Err(LivedOut::Expired);
+    }
     // The new word is computed: reading it behind the write of its first byte would wait for the write.
-    let old = half(bytes, 8);
+    let old = u16::from_be_bytes([header[8], header[9]]);
     let new = old - 0x100;
-    let sum = updated_checksum(half(bytes, 10), u32::from(old), u32::from(new));
-    bytes[8..10].copy_from_slice(&new.to_be_bytes());
-    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    let sum = updated_checksum_of_half(u16::from_be_bytes([header[10], header[11]]), old, new);
+    header[8..10].copy_from_slice(&new.to_be_bytes());
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    Ok(())
 }

@@ -56,6 +56,7 @@ impl Element for IpGwOptions {
 }
 
 impl RoutingElement for IpGwOptions {
+    #[inline(always)]
     fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
         let result = self.addresses.process(packet, services);
         if result == OptionsResult::Right {

@@ -1,6 +1,6 @@
 //! `IPOutputCombo`: the elements behind the routing table of a router, in one.
 
-use super::dec_ip_ttl::decrement;
+use super::dec_ip_ttl::{LivedOut, decrement};
 use super::fix_ip_src::fix_source;
 use super::options::{OptionsResult, RouterAddresses};
 use crate::ipv4::{HEADER_BYTES, Ipv4Header};
@@ -76,11 +76,11 @@ impl IpOutputCombo {
             OptionsResult::NoHeader => return None,
         }
         fix_source(packet, self.addresses.own);
-        if Ipv4Header::of(packet)?.bytes[8] <= 1 {
-            return Some(3);
+        match decrement(packet.network_bytes_mut()?) {
+            Ok(()) => Some(if packet.len() > self.mtu { 4 } else { 0 }),
+            Err(LivedOut::Expired) => Some(3),
+            Err(LivedOut::NoHeader) => None,
         }
-        decrement(packet.network_bytes_mut()?);
-        Some(if packet.len() > self.mtu { 4 } else { 0 })
     }
 }
 
@@ -97,7 +97,8 @@ impl EmittingElement for IpOutputCombo {
             return None;
         }
         for packet in batch.packets_mut() {
-            packet.network_bytes_mut().into_iter().for_each(decrement);
+            // Plain packets can be forwarded.
+            _ = packet.network_bytes_mut().map(decrement);
         }
         Some(0)
     }

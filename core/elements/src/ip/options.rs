@@ -1,6 +1,6 @@
 //! The IP options that every router processes: record route and timestamp (RFC 791, RFC 1812 section 4.2.2.2).
 
-use crate::ipv4::{HEADER_BYTES, Ipv4Header, set_header_checksum, word};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header, header_length, set_header_checksum, word};
 use core::net::Ipv4Addr;
 use weir_graph::engine::{GraphPacket, ICMP_PARAMPROB, Services};
 use weir_units::{Nanos, Timestamp};
@@ -32,10 +32,10 @@ pub enum OptionsResult {
 
 impl RouterAddresses {
     /// Processes the options of a packet. One with a wrong option keeps its bytes.
-    #[inline]
+    #[inline(always)]
     pub fn process(&self, packet: &mut GraphPacket, services: &Services) -> OptionsResult {
-        let Some(header) = Ipv4Header::of(packet) else { return OptionsResult::NoHeader };
-        if header.header_bytes == HEADER_BYTES {
+        let header = packet.network_bytes().and_then(|bytes| bytes.first_chunk::<HEADER_BYTES>());
+        if header.is_some_and(|header| header_length(header[0]) == HEADER_BYTES) {
             return OptionsResult::Right;
         }
         self.process_options(packet, services)

@@ -352,7 +352,7 @@ impl EmittingElement for Queue {
     fn pull_batch(&mut self, _: usize, most: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> bool {
         let was_full = self.packets.len() >= self.capacity;
         let count = most.min(self.packets.len());
-        batch.extend_next(self.packets.drain(..count));
+        batch.extend_next(count, || self.packets.pop_front());
         if was_full && count > 0 {
             cx.services.wake(self.nonfull);
         }

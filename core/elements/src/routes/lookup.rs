@@ -302,6 +302,19 @@ impl<I: RouteIndex> IpLookup<I> {
     }
 }
 
+#[cfg(test)]
+impl<I: RouteIndex> IpLookup<I> {
+    pub fn found_together(&self, addresses: &[u32]) -> Vec<HopNumber> {
+        let mut found = Vec::new();
+        self.index.lookup_all(addresses, &mut found);
+        found
+    }
+
+    pub fn found_one_by_one(&self, addresses: &[u32]) -> Vec<HopNumber> {
+        addresses.iter().map(|address| self.index.lookup(*address)).collect()
+    }
+}
+
 #[inline]
 fn destination_of(packet: &GraphPacket) -> u32 {
     packet.annotation(DST_IP).first_chunk().map_or(0, |address| u32::from_be_bytes(*address))

@@ -56,7 +56,9 @@ fn compare<I: RouteIndex>(commands: &[(bool, (u32, u32), u32, u16)], group: usiz
             let last = prefix | !mask_of(*length);
             [*prefix, prefix.wrapping_sub(1), last, last.wrapping_add(1), last ^ 0x80]
         });
-        for address in ends.chain([0, u32::MAX, 0x0a01_0203]) {
+        let addresses: Vec<u32> = ends.chain([0, u32::MAX, 0x0a01_0203]).collect();
+        assert_eq!(lookup.found_together(&addresses), lookup.found_one_by_one(&addresses));
+        for address in addresses {
             let found = lookup.describe(&Ipv4Addr::from_bits(address).to_string()).unwrap();
             assert_eq!(found, expected(&reference, address), "{}", Ipv4Addr::from_bits(address));
         }

@@ -73,7 +73,7 @@ struct PaintTee {
 }
 
 impl PaintTee {
-    fn copy(&self, packet: &GraphPacket, cx: &mut ElementContext<'_>) {
+    fn copy(&self, packet: &mut GraphPacket, cx: &mut ElementContext<'_>) {
         if packet.annotations()[self.offset] == self.color {
             cx.emit(1, packet.duplicate());
         }
@@ -92,8 +92,8 @@ impl Element for PaintTee {
 }
 
 impl EmittingElement for PaintTee {
-    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
-        self.copy(&packet, cx);
+    fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
+        self.copy(&mut packet, cx);
         cx.emit(0, packet);
     }
 
@@ -103,8 +103,8 @@ impl EmittingElement for PaintTee {
     }
 
     fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
-        let packet = cx.pull(0)?;
-        self.copy(&packet, cx);
+        let mut packet = cx.pull(0)?;
+        self.copy(&mut packet, cx);
         Some(packet)
     }
 }
@@ -121,7 +121,7 @@ struct PaintSwitch {
 impl Element for PaintSwitch {}
 
 impl EmittingElement for PaintSwitch {
-    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
+    fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         match packet.annotations()[self.offset] {
             TO_ALL => {
                 for output in 1..self.outputs {

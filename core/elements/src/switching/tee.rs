@@ -62,7 +62,7 @@ struct Tee {
 impl Element for Tee {}
 
 impl EmittingElement for Tee {
-    fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
+    fn push(&mut self, _: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         for output in 0..self.outputs - 1 {
             cx.emit(output, packet.duplicate());
         }
@@ -70,7 +70,7 @@ impl EmittingElement for Tee {
     }
 
     fn pull(&mut self, _: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
-        let packet = cx.pull(0)?;
+        let mut packet = cx.pull(0)?;
         for output in 1..self.outputs {
             cx.emit(output, packet.duplicate());
         }

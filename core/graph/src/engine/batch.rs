@@ -41,10 +41,16 @@ impl Batch {
         self.orders.push(order);
     }
 
-    /// Adds packets behind those that came before, with the next indices.
-    pub fn extend_next(&mut self, packets: impl Iterator<Item = GraphPacket>) {
+    /// Adds at most this number of packets behind those that came before, with the next indices.
+    #[inline]
+    pub fn extend_next(&mut self, count: usize, mut next: impl FnMut() -> Option<GraphPacket>) {
         let before = self.len();
-        self.packets.extend(packets);
+        self.packets.reserve(count);
+        while self.packets.len() < before + count
+            && let Some(packet) = next()
+        {
+            self.packets.push(packet);
+        }
         self.orders.extend((before..self.packets.len()).map(Order::first));
     }
 

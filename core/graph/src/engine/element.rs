@@ -318,20 +318,25 @@ pub fn route_each(
     mut route: impl FnMut(&mut GraphPacket) -> Destination,
 ) -> Option<Destination> {
     let mut same = Destination::DISCARD;
-    let mut all = packets.iter_mut().enumerate();
-    let (index, other) = loop {
-        let Some((index, packet)) = all.next() else { return Some(same) };
+    let mut differ = false;
+    // The function is called at one place, so that the compiler puts it there.
+    for (index, packet) in packets.iter_mut().enumerate() {
         let destination = route(packet);
-        if index > 0 && destination != same {
-            break (index, destination);
+        if destination == same && !differ {
+            continue;
         }
-        same = destination;
-    };
-    destinations.clear();
-    destinations.resize(index, same);
-    destinations.push(other);
-    destinations.extend(all.map(|(_, packet)| route(packet)));
-    None
+        if index == 0 {
+            same = destination;
+            continue;
+        }
+        if !differ {
+            differ = true;
+            destinations.clear();
+            destinations.resize(index, same);
+        }
+        destinations.push(destination);
+    }
+    (!differ).then_some(same)
 }
 
 /// A [`RoutingElement`] as an object, with the loop over a batch inside: one indirect call for each batch.

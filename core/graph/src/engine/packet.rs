@@ -106,24 +106,24 @@ pub enum PacketType {
     Outgoing,
 }
 
+/// The place of a packet's bytes.
 #[derive(Default)]
 enum Storage {
+    /// The packet's own buffer.
     #[default]
-    None,
-    /// A buffer, which clones of the packet can share.
-    Buffer(Rc<[u8]>),
+    Own,
+    /// A buffer that clones of the packet share, or one that is longer than the packet's own.
+    Shared(Rc<Box<[u8]>>),
     Source(Rc<SourceBlock>),
 }
 
-impl Storage {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Storage::None => &[],
-            Storage::Buffer(buffer) => buffer,
-            Storage::Source(source) => source.bytes(),
-        }
-    }
+/// A buffer for a packet of ordinary length.
+type OwnBuffer = Box<[u8; BUFFER_BYTES]>;
+
+#[cold]
+fn new_buffer() -> OwnBuffer {
+    let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+    buffer.try_into().expect("a slice of that length")
 }
 
 /// Everything about a packet but its bytes. Positions count from the start of the storage.
@@ -133,6 +133,8 @@ impl Storage {
 #[repr(C, align(64))]
 struct State {
     storage: Storage,
+    /// The packet's buffer, also while its bytes are elsewhere.
+    own: Option<OwnBuffer>,
     start: u32,
     end: u32,
     network_header: u32,
@@ -147,16 +149,40 @@ struct State {
     /// The part of the storage that is the packet's, with the room before and behind its bytes.
     room: Range<u32>,
     time: Timestamp,
-    /// A buffer that no packet shares, for a copy of the bytes.
-    spare: Option<Rc<[u8]>>,
 }
 
 impl State {
-    /// Returns a buffer with at least this number of bytes, which have any values.
+    /// Returns all bytes of the storage.
     #[inline]
-    fn buffer(&mut self, bytes: usize) -> Rc<[u8]> {
-        let spare = self.spare.take_if(|spare| spare.len() >= bytes && Rc::get_mut(spare).is_some());
-        spare.unwrap_or_else(|| vec![0; bytes.max(BUFFER_BYTES)].into())
+    fn stored(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Own => self.own.as_deref().map_or(&[], |buffer| buffer),
+            Storage::Shared(buffer) => buffer,
+            Storage::Source(source) => source.bytes(),
+        }
+    }
+
+    /// Returns all bytes of the storage for writing; none if others can see them.
+    #[inline]
+    fn stored_mut(&mut self) -> &mut [u8] {
+        match &mut self.storage {
+            Storage::Own => self.own.as_deref_mut().map_or(&mut [], |buffer| buffer),
+            Storage::Shared(buffer) => Rc::get_mut(buffer).map_or(&mut [], |buffer| buffer),
+            Storage::Source(_) => &mut [],
+        }
+    }
+
+    /// Takes a buffer with at least this number of bytes, which have any values, as the storage.
+    #[inline]
+    fn take_buffer(&mut self, bytes: usize) {
+        if bytes <= BUFFER_BYTES {
+            self.own.get_or_insert_with(new_buffer);
+            self.storage = Storage::Own;
+            self.room = 0..narrow(BUFFER_BYTES);
+        } else {
+            self.storage = Storage::Shared(Rc::new(vec![0; bytes].into()));
+            self.room = 0..narrow(bytes);
+        }
     }
 }
 
@@ -182,6 +208,12 @@ fn narrow(position: usize) -> u32 {
     u32::try_from(position).expect("storage of less than 4 GiB")
 }
 
+/// Returns a count, or the limit if the count is greater.
+#[inline]
+fn at_most(count: usize, limit: u32) -> u32 {
+    u32::try_from(count).map_or(limit, |count| count.min(limit))
+}
+
 /// The most bytes of a packet.
 pub const PACKET_BYTES_MAX: usize = 1 << 20;
 
@@ -190,7 +222,7 @@ impl GraphPacket {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let state = &*self.0;
-        &state.storage.bytes()[state.start as usize..state.end as usize]
+        &state.stored()[state.start as usize..state.end as usize]
     }
 
     /// Returns the number of bytes.
@@ -229,7 +261,37 @@ impl GraphPacket {
     /// bring them back.
     #[inline]
     fn make_unique(&mut self) {
-        if !self.is_unique() {
+        if !matches!(self.0.storage, Storage::Own) {
+            self.make_own();
+        }
+    }
+
+    /// Copies the bytes of a shared buffer or of a source, with those that were stripped.
+    #[inline(never)]
+    fn make_own(&mut self) {
+        let state = &mut *self.0;
+        let (first, end) = (state.room.start, state.end);
+        let place = narrow(HEADROOM).saturating_sub(state.start - first);
+        let length = end - first;
+        if let Storage::Source(source) = &state.storage
+            && let Some(own) = &mut state.own
+            && let Some(to) = own.get_mut(place as usize..(place + length) as usize)
+        {
+            // The usual case. All positions move by the same distance.
+            to.copy_from_slice(&source.bytes()[first as usize..end as usize]);
+            let distance = place.wrapping_sub(first);
+            let moved = |position: u32| match position {
+                NOT_SET => NOT_SET,
+                _ => position.wrapping_add(distance),
+            };
+            state.link_header = moved(state.link_header);
+            state.network_header = moved(state.network_header);
+            state.transport_header = moved(state.transport_header);
+            state.start = state.start.wrapping_add(distance);
+            state.end = place + length;
+            state.room = 0..narrow(BUFFER_BYTES);
+            state.storage = Storage::Own;
+        } else if !self.is_unique() {
             self.copy_with_room(self.headroom().max(HEADROOM), 0);
         }
     }
@@ -237,20 +299,19 @@ impl GraphPacket {
     /// Returns a range of the buffer of a packet that is unique.
     #[inline]
     fn storage_mut(&mut self, range: Range<u32>) -> &mut [u8] {
-        match &mut self.0.storage {
-            Storage::Buffer(buffer) => {
-                let bytes = Rc::get_mut(buffer).expect("a copy of its own");
-                &mut bytes[range.start as usize..range.end as usize]
-            }
-            _ => &mut [],
+        let state = &mut *self.0;
+        let range = range.start as usize..range.end as usize;
+        match &mut state.storage {
+            Storage::Own => state.own.as_deref_mut().map_or(&mut [], |own| &mut own[range]),
+            _ => &mut state.stored_mut()[range],
         }
     }
 
-    #[inline]
     fn is_unique(&mut self) -> bool {
         match &mut self.0.storage {
-            Storage::Buffer(buffer) => Rc::get_mut(buffer).is_some(),
-            Storage::None | Storage::Source(_) => false,
+            Storage::Own => true,
+            Storage::Shared(buffer) => Rc::get_mut(buffer).is_some(),
+            Storage::Source(_) => false,
         }
     }
 
@@ -258,13 +319,31 @@ impl GraphPacket {
     /// that were stripped, as far as they fit.
     fn copy_with_room(&mut self, before: usize, behind: usize) {
         let length = self.len();
-        let mut buffer = self.0.buffer(before + length + behind);
-        let place = Rc::get_mut(&mut buffer).expect("a new buffer");
         let stripped = self.headroom().min(before);
-        let (start, end) = (self.0.start as usize, self.0.end as usize);
-        place[before - stripped..before + length]
-            .copy_from_slice(&self.0.storage.bytes()[start - stripped..end]);
         let state = &mut *self.0;
+        let from = state.start as usize - stripped..state.end as usize;
+        let (place, needed) = (before - stripped, before + length + behind);
+        match std::mem::take(&mut state.storage) {
+            Storage::Own if needed <= BUFFER_BYTES => {
+                state.take_buffer(needed);
+                state.stored_mut().copy_within(from, place);
+            }
+            Storage::Own => {
+                let own = state.own.take();
+                state.take_buffer(needed);
+                let bytes = own.as_deref().map_or(&[][..], |own| &own[from]);
+                state.stored_mut()[place..][..bytes.len()].copy_from_slice(bytes);
+                state.own = own;
+            }
+            Storage::Shared(shared) => {
+                state.take_buffer(needed);
+                state.stored_mut()[place..before + length].copy_from_slice(&shared[from]);
+            }
+            Storage::Source(source) => {
+                state.take_buffer(needed);
+                state.stored_mut()[place..before + length].copy_from_slice(&source.bytes()[from]);
+            }
+        }
         let (old, new) = (state.start, narrow(before));
         // A header can lie before the bytes, if they were stripped. One that has no place in the new buffer is unknown.
         let moved = |position: u32| match position {
@@ -274,10 +353,8 @@ impl GraphPacket {
         state.link_header = moved(state.link_header);
         state.network_header = moved(state.network_header);
         state.transport_header = moved(state.transport_header);
-        state.room = 0..narrow(buffer.len());
         state.start = new;
         state.end = new + narrow(length);
-        state.storage = Storage::Buffer(buffer);
     }
 
     /// Returns the room before the bytes.
@@ -295,13 +372,13 @@ impl GraphPacket {
     /// Removes bytes from the start: all of them if there are fewer.
     #[inline]
     pub fn strip(&mut self, count: usize) {
-        self.0.start += narrow(count.min(self.len()));
+        self.0.start += at_most(count, self.0.end - self.0.start);
     }
 
     /// Removes bytes from the end: all of them if there are fewer.
     #[inline]
     pub fn truncate_by(&mut self, count: usize) {
-        self.0.end -= narrow(count.min(self.len()));
+        self.0.end -= at_most(count, self.0.end - self.0.start);
     }
 
     /// Adds bytes before the start. They have the values from before they were stripped, where they were, else any.
@@ -321,11 +398,31 @@ impl GraphPacket {
     /// Adds bytes before the start, and returns all bytes for writing.
     #[inline]
     pub fn prepend(&mut self, count: usize) -> &mut [u8] {
-        if self.headroom() < count || !self.is_unique() {
-            self.copy_with_room(self.headroom().max(HEADROOM).max(count), 0);
+        if self.headroom() < count || !matches!(self.0.storage, Storage::Own) {
+            self.make_room(count);
         }
         self.0.start -= narrow(count);
-        self.bytes_mut()
+        let range = self.0.start..self.0.end;
+        self.storage_mut(range)
+    }
+
+    #[inline(never)]
+    fn make_room(&mut self, before: usize) {
+        if self.headroom() < before || !self.is_unique() {
+            self.copy_with_room(self.headroom().max(HEADROOM).max(before), 0);
+        }
+    }
+
+    /// Makes a buffer that clones shared the packet's own again, if this is the last of them.
+    #[inline(never)]
+    fn take_back_shared(&mut self) {
+        if let Storage::Shared(shared) = std::mem::take(&mut self.0.storage)
+            && self.0.own.is_none()
+            && let Ok(buffer) = Rc::try_unwrap(shared)
+        {
+            // A long buffer is not worth keeping.
+            self.0.own = OwnBuffer::try_from(buffer).ok();
+        }
     }
 
     /// Adds bytes behind the end, and returns all bytes for writing. The new bytes have any values.
@@ -350,14 +447,19 @@ impl GraphPacket {
     }
 
     /// Returns a second packet with the same bytes, which neither copies until one of them writes.
-    pub fn duplicate(&self) -> GraphPacket {
-        let state = &*self.0;
+    pub fn duplicate(&mut self) -> GraphPacket {
+        let state = &mut *self.0;
         let storage = match &state.storage {
-            Storage::None => Storage::None,
-            Storage::Buffer(buffer) => Storage::Buffer(Rc::clone(buffer)),
+            Storage::Own => {
+                let shared: Rc<Box<[u8]>> =
+                    Rc::new(state.own.take().map_or_else(Box::default, |own| own as _));
+                state.storage = Storage::Shared(Rc::clone(&shared));
+                Storage::Shared(shared)
+            }
+            Storage::Shared(buffer) => Storage::Shared(Rc::clone(buffer)),
             Storage::Source(source) => Storage::Source(Rc::clone(source)),
         };
-        GraphPacket(Box::new(State { storage, room: state.room.clone(), spare: None, ..*state }))
+        GraphPacket(Box::new(State { storage, own: None, room: state.room.clone(), ..*state }))
     }
 
     #[inline]
@@ -369,7 +471,7 @@ impl GraphPacket {
     fn bytes_from(&self, header: u32) -> Option<&[u8]> {
         let state = &*self.0;
         (header != NOT_SET && header <= state.end)
-            .then(|| &state.storage.bytes()[header as usize..state.end as usize])
+            .then(|| &state.stored()[header as usize..state.end as usize])
     }
 
     /// Returns the bytes from the network header on; `None` if no element has found it.
@@ -389,7 +491,7 @@ impl GraphPacket {
     #[inline]
     pub fn headers(&self) -> (&[u8], &[u8]) {
         let state = &*self.0;
-        let bytes = &state.storage.bytes()[..state.end as usize];
+        let bytes = &state.stored()[..state.end as usize];
         let from = |header: u32| bytes.get(header as usize..).unwrap_or_default();
         (from(state.network_header), from(state.transport_header))
     }
@@ -421,14 +523,16 @@ impl GraphPacket {
     /// Sets the network header, at an offset from the start of the bytes, and the transport header behind it.
     #[inline]
     pub fn set_network_header(&mut self, offset: usize, header_bytes: usize) {
-        self.0.network_header = self.0.start + narrow(offset.min(self.len()));
-        self.0.transport_header = self.0.start + narrow((offset + header_bytes).min(self.len()));
+        let (start, length) = (self.0.start, self.0.end - self.0.start);
+        let offset = at_most(offset, length);
+        self.0.network_header = start + offset;
+        self.0.transport_header = start + offset + at_most(header_bytes, length - offset);
     }
 
     /// Sets the link header, at an offset from the start of the bytes.
     #[inline]
     pub fn set_link_header(&mut self, offset: usize) {
-        self.0.link_header = self.0.start + narrow(offset.min(self.len()));
+        self.0.link_header = self.0.start + at_most(offset, self.0.end - self.0.start);
     }
 
     /// Forgets the network and the transport header.
@@ -515,6 +619,25 @@ impl GraphPacket {
     }
 }
 
+#[cold]
+fn new_state() -> Box<State> {
+    Box::new(State {
+        storage: Storage::Own,
+        own: None,
+        start: 0,
+        end: 0,
+        network_header: NOT_SET,
+        transport_header: NOT_SET,
+        annotations: [0; ANNOTATION_BYTES],
+        device: 0,
+        packet_type: PacketType::Host,
+        turns: 0,
+        link_header: NOT_SET,
+        room: 0..0,
+        time: Timestamp(0),
+    })
+}
+
 /// Packets that were discarded, for reuse: states, each with its buffer.
 #[derive(Default)]
 pub struct PacketPool {
@@ -527,24 +650,10 @@ const FREE_MAX: usize = 1024;
 impl PacketPool {
     #[inline]
     fn state(&mut self) -> Box<State> {
-        let free = self.free.pop().map(|packet| packet.0);
-        let mut state = free.unwrap_or_else(|| {
-            Box::new(State {
-                storage: Storage::None,
-                room: 0..0,
-                start: 0,
-                end: 0,
-                link_header: NOT_SET,
-                network_header: NOT_SET,
-                transport_header: NOT_SET,
-                time: Timestamp(0),
-                annotations: [0; ANNOTATION_BYTES],
-                device: 0,
-                turns: 0,
-                packet_type: PacketType::Host,
-                spare: None,
-            })
-        });
+        let mut state = match self.free.pop() {
+            Some(packet) => packet.0,
+            None => new_state(),
+        };
         state.link_header = NOT_SET;
         state.network_header = NOT_SET;
         state.transport_header = NOT_SET;
@@ -563,9 +672,9 @@ impl PacketPool {
     #[inline]
     pub fn of_source(&mut self, source: Rc<SourceBlock>, range: Range<usize>) -> GraphPacket {
         let mut state = self.state();
-        state.room = narrow(range.start)..narrow(range.end);
-        state.start = state.room.start;
-        state.end = state.room.end;
+        let (start, end) = (narrow(range.start), narrow(range.end));
+        state.room = start..end;
+        (state.start, state.end) = (start, end);
         state.storage = Storage::Source(source);
         GraphPacket(state)
     }
@@ -581,25 +690,21 @@ impl PacketPool {
     pub fn of_length(&mut self, length: usize, headroom: usize) -> GraphPacket {
         let mut state = self.state();
         let needed = headroom + length;
-        let buffer = state.buffer(needed);
-        state.room = 0..narrow(buffer.len());
+        state.take_buffer(needed);
         state.start = narrow(headroom);
         state.end = narrow(needed);
-        state.storage = Storage::Buffer(buffer);
         GraphPacket(state)
     }
 
     /// Discards a packet.
     #[inline]
     pub fn discard(&mut self, mut packet: GraphPacket) {
+        match &packet.0.storage {
+            Storage::Own => {}
+            Storage::Source(_) => packet.0.storage = Storage::Own,
+            Storage::Shared(_) => packet.take_back_shared(),
+        }
         if self.free.len() < FREE_MAX {
-            let state = &mut *packet.0;
-            if let Storage::Buffer(buffer) = std::mem::take(&mut state.storage)
-                // A long buffer is not worth keeping.
-                && buffer.len() == BUFFER_BYTES
-            {
-                state.spare = Some(buffer);
-            }
             self.free.push(packet);
         }
     }
@@ -630,6 +735,38 @@ mod tests {
         let clone = packet.duplicate();
         packet.bytes_mut()[2] = 7;
         assert_eq!((packet.bytes(), clone.bytes()), (&[9, 8, 7][..], &[9, 8, 5][..]));
+    }
+
+    #[test]
+    fn a_buffer_that_was_shared_is_used_again() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_bytes(&[1, 2, 3]);
+        let place = packet.bytes().as_ptr();
+        let (other, third) = (packet.duplicate(), packet.duplicate());
+        packet.bytes_mut()[0] = 9;
+        assert_ne!(packet.bytes().as_ptr(), place);
+        pool.discard(other);
+        assert_eq!((packet.bytes(), third.bytes()), (&[9, 2, 3][..], &[1, 2, 3][..]));
+        pool.discard(third);
+        let next = pool.of_bytes(&[4]);
+        assert_eq!((next.bytes().as_ptr(), next.bytes()), (place, &[4][..]));
+    }
+
+    #[test]
+    fn packets_that_are_longer_than_a_buffer_are_written_and_shared() {
+        let mut pool = PacketPool::default();
+        let mut packet = pool.of_bytes(&[1; BUFFER_BYTES - HEADROOM]);
+        let end = packet.append(5).len();
+        packet.bytes_mut()[end - 1] = 2;
+        let mut other = packet.duplicate();
+        other.prepend(HEADROOM + 1)[0] = 3;
+        assert_eq!((packet.len(), other.len()), (end, end + HEADROOM + 1));
+        assert_eq!((packet.bytes()[0], packet.bytes()[end - 1]), (1, 2));
+        assert_eq!((other.bytes()[0], other.bytes().last()), (3, Some(&2)));
+        // The other packet is the last one with its buffer, and gets a longer one for the room.
+        pool.discard(packet);
+        other.strip(HEADROOM + 1);
+        assert_eq!(other.bytes()[..BUFFER_BYTES - HEADROOM], [1; BUFFER_BYTES - HEADROOM]);
     }
 
     #[test]

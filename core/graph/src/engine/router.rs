@@ -129,6 +129,13 @@ impl ElementGraph {
         ports.targets[from.port].first().copied()
     }
 
+    /// Returns true if a packet that goes from one element to another begins a further way around a cycle.
+    #[inline]
+    pub(super) fn closes_cycle(&self, from: usize, to: usize) -> bool {
+        let target = self.ranks[to];
+        target.closes_cycle && self.ranks[from].component == target.component
+    }
+
     /// Sets effects of elements, and makes the plans anew that follow from them.
     pub(super) fn set_effects(&mut self, changed: Vec<(usize, Effects)>) {
         for (element, effects) in changed {

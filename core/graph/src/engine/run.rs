@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 /// The batches that wait for an element, each for one input.
 pub(super) type Waiting = Vec<(usize, Batch)>;
 
-/// The most ways around a cycle that a packet can begin before an element stores it.
-const TURNS_MAX: u16 = 256;
+/// The most times that a packet can come back to where a cycle closes before an element stores it.
+const TURNS_MAX: u16 = 255;
 
 /// The most ways around cycles of all packets of a batch, with their copies.
 const BATCH_TURNS_MAX: u64 = 1 << 18;
@@ -66,10 +66,7 @@ pub(super) struct PacketRun<'a> {
 
 impl PacketRun<'_> {
     /// Takes a packet through the graph, and all that elements emit for it, depth first.
-    pub fn one_by_one(&mut self, target: PortReference, mut packet: GraphPacket) {
-        if self.graph.ranks[target.element].closes_cycle {
-            self.may_turn(&mut packet);
-        }
+    pub fn one_by_one(&mut self, target: PortReference, packet: GraphPacket) {
         self.driver.stack.push((target, packet));
         while let Some((at, mut packet)) = self.driver.stack.pop() {
             match self.elements[at.element].as_mut() {
@@ -101,7 +98,9 @@ impl PacketRun<'_> {
 
     fn follow(&mut self, from: PortReference, mut packet: GraphPacket) {
         match self.graph.push_target(from) {
-            Some(target) if self.graph.ranks[target.element].closes_cycle && !self.may_turn(&mut packet) => {
+            Some(target)
+                if self.graph.closes_cycle(from.element, target.element) && !self.may_turn(&mut packet) =>
+            {
                 self.discard_of_cycle(target.element, packet);
             }
             Some(target) => self.driver.stack.push((target, packet)),
@@ -225,12 +224,6 @@ impl PacketRun<'_> {
     /// returns its input, and leaves the batch as it is.
     fn enqueue(&mut self, target: PortReference, batch: &mut Batch) -> Option<PortReference> {
         let rank = self.graph.ranks[target.element];
-        if rank.closes_cycle {
-            self.count_turns(target.element, batch);
-            if batch.is_empty() {
-                return None;
-            }
-        }
         if rank.is_cyclic && rank.is_ordered {
             for (packet, order) in batch.drain() {
                 self.driver.arrived += 1;
@@ -333,7 +326,15 @@ impl PacketRun<'_> {
     ) -> Option<PortReference> {
         let target = output.and_then(|port| self.graph.push_target(PortReference { element, port }));
         match target {
-            Some(target) => self.enqueue(target, batch),
+            Some(target) => {
+                if self.graph.closes_cycle(element, target.element) {
+                    self.count_turns(target.element, batch);
+                    if batch.is_empty() {
+                        return None;
+                    }
+                }
+                self.enqueue(target, batch)
+            }
             None => {
                 batch.take_packets().for_each(|packet| self.services.pool.discard(packet));
                 None

@@ -235,7 +235,7 @@ impl SummaryInput {
 
 impl ReplayInput for SummaryInput {
     fn next(&mut self, cx: &mut ElementContext<'_>) -> Result<Option<GraphPacket>, Reason> {
-        if let Some((packet, left)) = self.repeated.take() {
+        if let Some((mut packet, left)) = self.repeated.take() {
             if left > 1 {
                 self.repeated = Some((packet.duplicate(), left - 1));
             }

@@ -50,7 +50,7 @@ impl TransferredPackets {
         let gap = first.wrapping_sub(self.bytes.len()) % ALIGNMENT;
         self.bytes.resize(self.bytes.len() + gap, 0);
         let begin = narrow(self.bytes.len());
-        self.bytes.extend_from_slice(state.storage.bytes().get(first..end).unwrap_or_default());
+        self.bytes.extend_from_slice(state.stored().get(first..end).unwrap_or_default());
         let moved = |position: u32| match position {
             NOT_SET => NOT_SET,
             // A header behind the end, of a packet that was cut, stays behind it.
@@ -66,7 +66,7 @@ impl TransferredPackets {
             annotations: state.annotations,
             device: state.device,
             packet_type: state.packet_type,
-            has_buffer: matches!(state.storage, Storage::Buffer(_)) && end - first <= BUFFER_BYTES,
+            has_buffer: !matches!(state.storage, Storage::Source(_)) && end - first <= BUFFER_BYTES,
         });
     }
 
