@@ -266,7 +266,6 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let mode = ReadMode {
         ends_with_reader,
         jobs,
-        sandboxes: programs.iter().map(|program| instances_of(program, programs.len(), jobs)).sum(),
         keeps_packets: programs.iter().any(|program| program.admitted().manifest().keep > 0),
     };
     let packet_source = match packet_source::open(args, &captures, &signals.interrupted, mode) {

@@ -21,11 +21,6 @@ use weir_units::{Escape as _, Nanos, Timestamp};
 /// packet that arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
-/// The least number of sandboxes for which a run with one thread copies a large capture file. A copy then takes less
-/// time than the page faults of one mapping for each sandbox. A run with several threads copies for any number of
-/// sandboxes: the threads share the work of copying, but not that of reading through a mapping.
-const COPY_SANDBOXES_MIN: usize = 3;
-
 /// The least length of a file that is copied. Modules can read all memory of the copies. This memory must not be larger
 /// than the file, because modules could read a mapped file in full.
 const COPY_BYTES_MIN: u64 = 64 << 20;
@@ -51,8 +46,6 @@ pub struct ReadMode {
     pub ends_with_reader: bool,
     /// The number of threads that process packets.
     pub jobs: usize,
-    /// The number of sandboxes.
-    pub sandboxes: usize,
     /// True if a module keeps packets, which is possible without limit only in a mapped file.
     pub keeps_packets: bool,
 }
@@ -66,8 +59,7 @@ pub fn open(
 ) -> Result<PacketSource, PacketSourceError> {
     // Without a duplicate of standard output, the run notices at the next packet that the reader has ended.
     let output = || std::io::stdout().as_fd().try_clone_to_owned().ok().map(Arc::new);
-    let is_worthwhile = mode.jobs > 1 || mode.sandboxes >= COPY_SANDBOXES_MIN;
-    let copy = is_worthwhile && !mode.keeps_packets && is_one_large_file(captures);
+    let copy = !mode.keeps_packets && is_one_large_file(captures);
     let options = CaptureOptions {
         is_interrupted: Arc::clone(interrupted),
         output: mode.ends_with_reader.then(output).flatten(),
