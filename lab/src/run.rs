@@ -13,6 +13,7 @@ use std::process::Command;
 const FILTER: &str = "tcp[tcpflags] & tcp-syn != 0";
 const WALK: &str = "limit: a bare C loop over the mapped file, MAP_POPULATE";
 const LIMIT: &str = "the same without MAP_POPULATE";
+const READ: &str = "the same with read(2)";
 const SYN_FLOOD: &str = "weir run -m syn-flood --jobs 1";
 const TCPDUMP: &str = "tcpdump -w /dev/null 'tcp[tcpflags] & tcp-syn != 0'";
 const SEVEN: &str = "weir run, seven modules, --jobs 1";
@@ -57,6 +58,8 @@ pub fn tables(capture: &Path, rounds: usize) -> Result<String, LabError> {
     let criteria: Vec<Criterion> = [
         ratio(&cpu, SYN_FLOOD, WALK)
             .map(|ratio| Criterion::at_most("syn-flood ÷ loop with MAP_POPULATE", ratio, 1.3, "")),
+        ratio(&cpu, SYN_FLOOD, READ)
+            .map(|ratio| Criterion::at_most("syn-flood ÷ loop with read(2)", ratio, 1.3, "")),
         ratio(&cpu, SYN_FLOOD, TCPDUMP)
             .map(|ratio| Criterion::at_most("syn-flood ÷ tcpdump", ratio, 0.3, "")),
         find(&cpu, SEVEN).map(|seven| {
@@ -87,9 +90,12 @@ fn programs(capture: &Path) -> Result<Vec<(&'static str, Command)>, LabError> {
         let mut command = Command::new(&limit);
         command.arg(capture).arg("populate");
         programs.push((WALK, command));
-        let mut command = Command::new(limit);
+        let mut command = Command::new(&limit);
         command.arg(capture);
         programs.push((LIMIT, command));
+        let mut command = Command::new(limit);
+        command.arg(capture).arg("read");
+        programs.push((READ, command));
     }
     let mut syn_flood = weir_run(capture, 1)?;
     syn_flood.args(["-m", "syn-flood"]);

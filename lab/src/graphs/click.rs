@@ -91,6 +91,18 @@ pub fn table(
         ratio(format!("{name} ÷ Click"), name, name);
     }
     ratio(format!("{FLOWS} ÷ Click"), FLOWS, FLOWS);
+    let mut alone = |what: &str, a: &str, without: &str| {
+        if let (Some((_, weir, click)), Some((_, weir_less, click_less))) = (find(a), find(without)) {
+            let (weir, click) = (weir.less(weir_less), click.less(click_less));
+            let what = format!("{what} alone ÷ Click's");
+            criteria.push(Criterion::at_most(what, weir.ratio_to(&click).median(), RATIO_MAX, ""));
+        }
+    };
+    for (name, _) in sets {
+        alone(name, name, NO_RULES);
+    }
+    alone(FLOWS, FLOWS, NO_FLOWS);
+    alone(BEST_LOOKUP, BEST_LOOKUP, NO_LOOKUP);
     let fastest = |it: &&&str| find(it).map_or(f64::INFINITY, |(_, _, click)| click.median());
     if let Some(best) = LOOKUPS.iter().min_by(|a, b| fastest(a).total_cmp(&fastest(b))) {
         ratio(format!("100,000 routes, {BEST_LOOKUP} ÷ Click's {best}"), BEST_LOOKUP, best);
@@ -104,6 +116,10 @@ pub fn table(
 const ROUTER: &str = "router with 4 routes";
 const FLOWS: &str = "AggregateIPFlows";
 const COMBINED: &str = "the same, with combined elements";
+/// The graphs without the element that is measured alone.
+const NO_RULES: &str = "capture to MarkIPHeader and Discard";
+const NO_FLOWS: &str = "trace to Discard, IP packets";
+const NO_LOOKUP: &str = "trace to GetIPAddress and Discard";
 
 fn graphs(
     frames: &Path,
@@ -130,16 +146,21 @@ fn graphs(
     ];
     let flows =
         format!("{} -> AggregateIPFlows -> Discard", source(trace).replace("STOP", "FORCE_IP true, STOP"));
+    let no_flows = flows.replace("-> AggregateIPFlows", "");
     all.push(SharedGraph { packets: trace_packets, ..graph(FLOWS, flows) });
+    all.push(SharedGraph { packets: trace_packets, ..graph(NO_FLOWS, no_flows) });
+    all.push(graph(NO_RULES, format!("{} -> MarkIPHeader(14) -> Discard", source(frames))));
     for (name, rules) in sets {
         all.push(graph(name, format!("{} -> MarkIPHeader(14) -> {}", source(frames), rules.element)));
     }
+    let before_lookup = format!(
+        "{} -> ip :: Classifier(12/0800, -); ip[1] -> Discard; ip[0] -> MarkIPHeader(14) -> GetIPAddress(30) ->",
+        source(trace)
+    );
+    let no_lookup = format!("{before_lookup} Discard");
+    all.push(SharedGraph { packets: trace_packets, ..graph(NO_LOOKUP, no_lookup) });
     for class in LOOKUPS.into_iter().filter(|class| *class != "RangeIPLookup") {
-        let lookup = configurations::lookup(class, routes);
-        let text = format!(
-            "{} -> ip :: Classifier(12/0800, -); ip[1] -> Discard; ip[0] -> MarkIPHeader(14) -> GetIPAddress(30) -> {lookup}",
-            source(trace)
-        );
+        let text = format!("{before_lookup} {}", configurations::lookup(class, routes));
         all.push(SharedGraph { packets: trace_packets, ..graph(class, text) });
     }
     all

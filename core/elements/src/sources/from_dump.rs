@@ -301,14 +301,27 @@ impl ReplayInput for DumpInput {
         }))
     }
 
-    fn emit_ready(&mut self, most: usize, cx: &mut ElementContext<'_>) -> usize {
-        if !self.takes_all || self.force_ip {
+    fn emit_ready(&mut self, most: usize, count: &mut u64, cx: &mut ElementContext<'_>) -> usize {
+        if !self.takes_all {
             return 0;
         }
         let Some(source) = &self.block.source else { return 0 };
         let ready = self.block.packets.get(self.next..).unwrap_or_default();
         let ready = &ready[..ready.len().min(most)];
-        cx.emit_each(0, ready.len(), |pool, index| packet_of(source, ready[index], pool));
+        if self.force_ip {
+            for captured in ready {
+                let mut packet = packet_of(source, *captured, &mut cx.services.pool);
+                if crate::headers::find_ip(&mut packet, captured.link_type) {
+                    *count += 1;
+                    cx.emit(0, packet);
+                } else {
+                    cx.emit_or_discard(1, packet);
+                }
+            }
+        } else {
+            cx.emit_each(0, ready.len(), |pool, index| packet_of(source, ready[index], pool));
+            *count += ready.len() as u64;
+        }
         self.next += ready.len();
         ready.len()
     }

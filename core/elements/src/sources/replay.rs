@@ -19,9 +19,10 @@ pub trait ReplayInput {
         Some(packet)
     }
 
-    /// Sends packets that are there and need no look to output 0, at most this number, all at once. Returns how many.
-    fn emit_ready(&mut self, most: usize, cx: &mut ElementContext<'_>) -> usize {
-        let _ = (most, cx);
+    /// Sends packets that are there as [`ReplayInput::next`] and [`ReplayInput::accept`] do, at most this number, all at
+    /// once. Returns how many, and adds those for output 0 to the count.
+    fn emit_ready(&mut self, most: usize, count: &mut u64, cx: &mut ElementContext<'_>) -> usize {
+        let _ = (most, count, cx);
         0
     }
 }
@@ -260,8 +261,7 @@ impl PacketReplay {
         let mut work = 0;
         while self.active && work < most {
             if takes_all && self.waiting.is_none() && self.end == ReplayEnd::NotYet {
-                let ready = input.emit_ready(most - work, cx);
-                self.count += ready as u64;
+                let ready = input.emit_ready(most - work, &mut self.count, cx);
                 work += ready;
                 if ready > 0 {
                     continue;
