@@ -91,22 +91,18 @@ pub fn table(
         ratio(format!("{name} ÷ Click"), name, name);
     }
     ratio(format!("{FLOWS} ÷ Click"), FLOWS, FLOWS);
-    let mut alone = |what: &str, a: &str, without: &str| {
-        if let (Some((_, weir, click)), Some((_, weir_less, click_less))) = (find(a), find(without)) {
-            let (weir, click) = (weir.less(weir_less), click.less(click_less));
-            let what = format!("{what} alone ÷ Click's");
-            criteria.push(Criterion::at_most(what, weir.ratio_to(&click).median(), RATIO_MAX, ""));
-        }
-    };
-    for (name, _) in sets {
-        alone(name, name, NO_RULES);
-    }
-    alone(FLOWS, FLOWS, NO_FLOWS);
-    alone(BEST_LOOKUP, BEST_LOOKUP, NO_LOOKUP);
     let fastest = |it: &&&str| find(it).map_or(f64::INFINITY, |(_, _, click)| click.median());
     if let Some(best) = LOOKUPS.iter().min_by(|a, b| fastest(a).total_cmp(&fastest(b))) {
         ratio(format!("100,000 routes, {BEST_LOOKUP} ÷ Click's {best}"), BEST_LOOKUP, best);
     }
+    let alone = |name: &str, without: &str| {
+        let ((_, weir, click), (_, weir_less, click_less)) = (find(name)?, find(without)?);
+        let ratio = weir.less(weir_less).ratio_to(&click.less(click_less)).median();
+        Some(Criterion::at_most(format!("{name} alone ÷ Click's"), ratio, RATIO_MAX, ""))
+    };
+    criteria.extend(sets.iter().filter_map(|(name, _)| alone(name, NO_RULES)));
+    criteria.extend(alone(FLOWS, NO_FLOWS));
+    criteria.extend(alone(BEST_LOOKUP, NO_LOOKUP));
     Ok(format!(
         "Whole runs over captures in the page cache, beside Click: {FRAMES} frames of 64 bytes, and the trace for routes. The time for reading the configuration is taken off (Click: a run with `-q`).\n\n{}\n{costs}",
         criterion::table(&criteria)
