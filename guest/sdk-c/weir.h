@@ -1392,7 +1392,7 @@ WEIR_INLINE int32_t weir_publish(uint32_t table, const void *bytes, uint32_t len
  *     char *                     a text that ends with a zero
  *     any integer type           in decimal digits
  *     struct weir_hex            weir_hex(number): in hexadecimal digits
- *     struct weir_ip             an address
+ *     struct weir_ip             an address, also struct weir_mac
  *     struct weir_part           weir_part(bytes, len): bytes
  *
  * The line has at most WEIR_TEXT_BYTES bytes; what is beyond is left out. Each part has a constant bound of its time, and a value of
@@ -1419,7 +1419,7 @@ WEIR_INLINE struct weir_part weir_part(const void *bytes, uint32_t len) { return
         struct weir_part: weir_log_part, bool: weir_add_number, unsigned char: weir_add_number, unsigned short: weir_add_number, \
         unsigned: weir_add_number, unsigned long: weir_add_number, unsigned long long: weir_add_number, char: weir_log_signed,   \
         signed char: weir_log_signed, short: weir_log_signed, int: weir_log_signed, long: weir_log_signed,                       \
-        long long: weir_log_signed)(&weir_line, (value))
+        long long: weir_log_signed, struct weir_mac: weir_add_mac)(&weir_line, (value))
 #define WEIR_LOG_PICK(a, b, c, d, e, f, g, h, i, j, k, l, pick, ...) pick
 #define WEIR_LOG_1(value) WEIR_LOG_PART(value)
 #define WEIR_LOG_2(value, ...) WEIR_LOG_PART(value); WEIR_LOG_1(__VA_ARGS__)
@@ -1485,5 +1485,36 @@ WEIR_INLINE int32_t weir_log_line(uint32_t level, const struct weir_text *text)
     name:                                                                                                                        \
     if (weir_past(&name##_trips))                                                                                                \
         __builtin_trap()
+
+/* ---- Ethernet addresses ------------------------------------------------------------------------------------------------- */
+
+/* An Ethernet address (MAC-48), which can be the key of a map. */
+struct weir_mac { uint8_t bytes[6]; };
+
+/* Returns the address in 6 bytes. */
+WEIR_INLINE struct weir_mac weir_mac_of(const uint8_t *bytes)
+{
+    struct weir_mac mac;
+    weir_copy(mac.bytes, bytes, sizeof mac.bytes);
+    return mac;
+}
+
+/* True if the packet begins with a whole Ethernet header. */
+WEIR_INLINE bool weir_is_ethernet(const struct weir_packet *p) { return p->link_type == 1 && p->cap_len >= 14; }
+
+/* Source and destination; with weir_is_ethernet(). */
+WEIR_INLINE struct weir_mac weir_mac_src(const struct weir_packet *p) { return weir_mac_of(weir_bytes(p) + 6); }
+WEIR_INLINE struct weir_mac weir_mac_dst(const struct weir_packet *p) { return weir_mac_of(weir_bytes(p)); }
+
+/* Adds an address as people write it: 02:00:5e:10:00:ff. */
+static inline __attribute__((unused)) void weir_add_mac(struct weir_text *text, struct weir_mac mac)
+{
+    for (uint32_t i = 0; i < sizeof mac.bytes; i++) {
+        if (i != 0)
+            weir_add_byte(text, ':');
+        weir_add_byte(text, (uint8_t)"0123456789abcdef"[mac.bytes[i] >> 4]);
+        weir_add_byte(text, (uint8_t)"0123456789abcdef"[mac.bytes[i] & 15]);
+    }
+}
 
 #endif

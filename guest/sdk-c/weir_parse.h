@@ -500,4 +500,62 @@ WEIR_INLINE struct weir_cursor weir_tls_server_name(struct weir_cursor extension
     return weir_read_part(&list, len);
 }
 
+/* ---- DHCP ------------------------------------------------------------------------------------------------------------------ */
+
+/* Values of weir_dhcp_header.op, types of options (RFC 2132), and values of WEIR_DHCP_MESSAGE_TYPE. */
+enum { WEIR_DHCP_FROM_CLIENT = 1, WEIR_DHCP_FROM_SERVER = 2 };
+enum { WEIR_DHCP_PAD = 0, WEIR_DHCP_HOST_NAME = 12, WEIR_DHCP_REQUESTED_IP = 50, WEIR_DHCP_MESSAGE_TYPE = 53, WEIR_DHCP_SERVER = 54, WEIR_DHCP_END = 255 };
+enum { WEIR_DHCP_DISCOVER = 1, WEIR_DHCP_OFFER, WEIR_DHCP_REQUEST, WEIR_DHCP_DECLINE, WEIR_DHCP_ACK, WEIR_DHCP_NAK, WEIR_DHCP_RELEASE, WEIR_DHCP_INFORM };
+
+/* The header of a message (RFC 2131). Addresses are 0.0.0.0 where there is none. */
+struct weir_dhcp_header {
+    uint8_t op; /* WEIR_DHCP_FROM_CLIENT or WEIR_DHCP_FROM_SERVER */
+    uint32_t id;
+    struct weir_ip client, assigned, server, relay;
+    const uint8_t *hardware; /* the client's address on its link, in 16 bytes; on Ethernet for weir_mac_of() */
+    uint8_t hardware_len;    /* bytes of that address: 6 on Ethernet */
+};
+
+/* Reads the header, and moves to the options. Returns false if it is cut, or is not one of DHCP. */
+static inline __attribute__((unused)) bool weir_read_dhcp_header(struct weir_cursor *c, struct weir_dhcp_header *header)
+{
+    const uint8_t *at = weir_read_bytes(c, 236);
+    if (at == NULL || weir_read_be32(c) != 0x63825363 || at[0] < WEIR_DHCP_FROM_CLIENT || at[0] > WEIR_DHCP_FROM_SERVER || at[2] > 16)
+        return weir_fail(c);
+    header->op = at[0];
+    header->id = weir_be32(at + 4);
+    header->client = weir_ip_v4(at + 12);
+    header->assigned = weir_ip_v4(at + 16);
+    header->server = weir_ip_v4(at + 20);
+    header->relay = weir_ip_v4(at + 24);
+    header->hardware = at + 28;
+    header->hardware_len = at[2];
+    return !c->failed;
+}
+
+/* Reads an option: types WEIR_DHCP_PAD and WEIR_DHCP_END are a byte alone; the length of others counts the value. Returns false at the
+ * end, and where an option is cut: then the cursor has failed. */
+WEIR_INLINE bool weir_read_dhcp_option(struct weir_cursor *c, struct weir_tlv *option)
+{
+    if (c->left == 0)
+        return false;
+    option->type = weir_read_u8(c);
+    if (option->type == WEIR_DHCP_END)
+        c->left = 0;
+    const uint32_t len = option->type == WEIR_DHCP_PAD || option->type == WEIR_DHCP_END ? 0 : weir_read_u8(c);
+    option->value = weir_read_part(c, len);
+    return !c->failed && option->type != WEIR_DHCP_END;
+}
+
+/* Loops over the options of a message, at most `max`, with the padding and the end. More make the cursor fail, as does one that is cut.
+ *
+ *     if (weir_read_dhcp_header(&c, &header))
+ *         WEIR_DHCP_EACH(64, &c, option) { if (option.type == WEIR_DHCP_MESSAGE_TYPE) ... weir_read_u8(&option.value) ... }
+ *
+ * A long value can be spread over several options of one type (RFC 3396). */
+#define WEIR_DHCP_EACH(max, c, option)                                                                                           \
+    for (struct { uint32_t n, once; } option##_loop = { 0, 1 }; option##_loop.once != 0; option##_loop.once = 0)                 \
+        for (struct weir_tlv option; option##_loop.n < (max) ? weir_read_dhcp_option((c), &option) : weir_past_limit(c);         \
+             option##_loop.n++)
+
 #endif

@@ -259,7 +259,7 @@ fn frame(number: u16, protocol: u8, from: &str, to: &str, ports: [u16; 2]) -> Ve
 }
 
 /// Writes a capture of these frames.
-fn capture(folder: &tempfile::TempDir, frames: &[Vec<u8>]) -> PathBuf {
+pub(crate) fn capture(folder: &tempfile::TempDir, frames: &[Vec<u8>]) -> PathBuf {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
         bytes.extend(word.to_le_bytes());
@@ -425,6 +425,106 @@ fn addresses_are_written_as_the_standard_library_writes_them() {
             Severity::from_number(*severity) == Severity::High && stream == "ids"
         }));
         assert_eq!(findings.len(), ADDRESSES.len());
+    }
+}
+
+const MAC_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
+    [[stream]]\nname = 'frames'\n\
+    field = [{ name = 'source', type = 'bytes' }, { name = 'text', type = 'string' }, { name = 'seen', type = 'u32' }]\n";
+
+const MAC_C: &str = r#"
+#include "weir.h"
+#include "module.h"
+#include "weir_containers.h"
+
+WEIR_MAP(sources, struct weir_mac, uint32_t, 64)
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    if (!weir_is_ethernet(p))
+        return WEIR_PASS;
+    const struct weir_mac source = weir_mac_src(p);
+    struct weir_text text = WEIR_TEXT;
+    weir_add_mac(&text, source);
+    WEIR_ADD(&text, " to ");
+    weir_add_mac(&text, weir_mac_dst(p));
+    WEIR_LOGF(WEIR_INFO, "from ", source);
+    const struct frames_row row = {
+        .source = weir_string(source.bytes, 6),
+        .text = weir_text_string(&text),
+        .seen = ++*sources_add(source),
+    };
+    emit_frames(&row);
+    return WEIR_PASS;
+}
+"#;
+
+const MAC_RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+#[path = "../.weir/module.rs"]
+mod module;
+use module::Frames;
+use weir_guest::{containers::Map, emit, log, Level, Line, LogValue, Mac, Packet, Str, Verdict};
+
+struct State {
+    sources: Map<Mac, u32, 16>,
+}
+
+impl State {
+    fn packet(&mut self, p: &Packet) -> Verdict {
+        let (Some(source), Some(destination)) = (p.mac_src(), p.mac_dst()) else { return Verdict::Pass };
+        let mut text = Line::new();
+        source.write(&mut text, false);
+        text.push_str(" to ");
+        destination.write(&mut text, false);
+        log!(Level::Info, "from {}", source);
+        let seen = self.sources.add(source).value;
+        *seen += 1;
+        emit(&Frames { source: Str::new(&source.0), text: Str::new(text.text()), seen: *seen });
+        Verdict::Pass
+    }
+}
+
+weir_guest::module! {
+    state: State = State { sources: Map::new(0) };
+    packet: State::packet;
+}
+"#;
+
+#[test]
+fn ethernet_addresses_are_read_written_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = |source: [u8; 6]| [&[2, 0, 0, 0, 0, 1][..], &source, &[0x88, 0xb5]].concat();
+    let (a, b) = ([0x9a, 0xbc, 0xde, 0xf0, 0x12, 0x34], [2, 0, 0x5e, 0x10, 0, 0xff]);
+    // A frame that ends with the header, and one that ends in it.
+    let frames = [header(a), header(b), header(a)[..13].to_vec(), header(a)];
+    let path = capture(&folder, &frames);
+    let manifest = Manifest::parse(MAC_TOML.as_bytes()).unwrap();
+    for lang in languages() {
+        let source = if lang == ModuleLanguage::C { ("m.c", MAC_C) } else { ("src/lib.rs", MAC_RUST) };
+        let ran = run_on(&path, lang, &[("weir.toml", MAC_TOML), source], &[]);
+        assert_eq!(ran.counters.faults, 0, "{lang:?}");
+        let fields = &manifest.streams[0].fields;
+        let rows: Vec<_> = ran
+            .records
+            .iter()
+            .map(|(_, row, tail)| {
+                let values: Vec<_> = fields.iter().map(|field| field.read(row, tail).unwrap()).collect();
+                match values[..] {
+                    [FieldValue::Bytes(source), FieldValue::Bytes(text), FieldValue::Unsigned(seen)] => {
+                        (source.to_vec(), String::from_utf8(text.to_vec()).unwrap(), seen)
+                    }
+                    ref other => panic!("{other:?}"),
+                }
+            })
+            .collect();
+        let [from_a, from_b] = ["9a:bc:de:f0:12:34", "02:00:5e:10:00:ff"]
+            .map(|source| source.to_owned() + " to 02:00:00:00:00:01");
+        let wanted = [(a.to_vec(), from_a.clone(), 1), (b.to_vec(), from_b, 1), (a.to_vec(), from_a, 2)];
+        assert_eq!(rows, wanted, "{lang:?}");
+        let logged: Vec<_> = ran.log.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(logged[..2], ["from 9a:bc:de:f0:12:34", "from 02:00:5e:10:00:ff"], "{lang:?}");
     }
 }
 

@@ -19,7 +19,7 @@ const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary
 pub(crate) struct ModuleRun {
     /// Stream, row, and the row's variable-length data.
     pub(crate) records: Vec<(u16, Vec<u8>, Vec<u8>)>,
-    log: Vec<LogLine>,
+    pub(crate) log: Vec<LogLine>,
     patches: Vec<Patch>,
     dropped: u32,
     pub(crate) counters: InstanceCounters,

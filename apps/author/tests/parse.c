@@ -106,6 +106,29 @@ static void print_message(struct weir_cursor message)
     printf("%s", ending(c.failed));
 }
 
+static void print_dhcp(struct weir_cursor c)
+{
+    struct weir_dhcp_header h;
+    if (weir_read_dhcp_header(&c, &h)) {
+        const struct weir_ip addresses[] = { h.client, h.assigned, h.server, h.relay };
+        printf("header %u %u ", h.op, h.id);
+        for (uint32_t i = 0; i < 4; i++) {
+            uint8_t bytes[16];
+            weir_ip_store(bytes, addresses[i]);
+            print_hex(bytes + 12, 4);
+            printf(" ");
+        }
+        print_hex(h.hardware, h.hardware_len);
+        printf(" ");
+        WEIR_DHCP_EACH(8, &c, option) {
+            printf("%u:", option.type);
+            print_hex(option.value.at, option.value.left);
+            printf(" ");
+        }
+    }
+    printf("%s", ending(c.failed));
+}
+
 static void answer(const char *kind, const uint8_t *bytes, uint32_t len, uint32_t number)
 {
     struct weir_cursor c = weir_cursor_of(bytes, len);
@@ -141,6 +164,8 @@ static void answer(const char *kind, const uint8_t *bytes, uint32_t len, uint32_
     } else if (strcmp(kind, "option") == 0) {
         WEIR_OPTION_EACH(&c, option) printf("%u:%u ", option.type, option.value.left);
         printf("%s", ending(c.failed));
+    } else if (strcmp(kind, "dhcp") == 0) {
+        print_dhcp(c);
     } else if (strcmp(kind, "der") == 0) {
         printf("%s", ending(!print_elements(c, bytes, 0)));
     } else if (strcmp(kind, "tls") == 0) {

@@ -134,6 +134,10 @@ fn line(input: &Input) -> String {
             let end = tls(cursor, &mut text);
             text + ending(end)
         }
+        "dhcp" => {
+            let end = dhcp(cursor, &mut text);
+            text + ending(end)
+        }
         "dns" => {
             let end = message(cursor, &mut text);
             text + ending(end)
@@ -257,6 +261,19 @@ fn message(mut cursor: Cursor<'_>, text: &mut String) -> Result<(), ParseError> 
     Ok(())
 }
 
+fn dhcp(mut cursor: Cursor<'_>, text: &mut String) -> Result<(), ParseError> {
+    let h = cursor.dhcp_header()?;
+    let _ = write!(text, "header {} {} ", 1 + u8::from(h.is_from_server), h.id);
+    for bytes in [&h.client[..], &h.assigned, &h.server, &h.relay, h.hardware] {
+        let _ = write!(text, "{} ", hex(bytes));
+    }
+    for option in cursor.dhcp_options::<DHCP_OPTIONS>() {
+        let option = option?;
+        let _ = write!(text, "{}:{} ", option.ty, hex(option.value.rest()));
+    }
+    Ok(())
+}
+
 /// Returns the lines that a program prints for these inputs; `None` if it cannot be started.
 fn printed_by(program: &mut Command, inputs: &[Input]) -> Option<Vec<String>> {
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
@@ -295,6 +312,23 @@ fn client_hello() -> Vec<u8> {
 const RESPONSE: &[u8] = b"\x12\x34\x81\x80\0\x01\0\x02\0\0\0\0\x03wWw\x07example\0\0\x01\0\x01\
     \xc0\x0c\0\x01\0\x01\0\0\x0e\x10\0\x04\xc0\0\x02\x01\xc0\x10\0\x02\0\x01\0\0\0\x05\0\x06\x03ns1\xc0\x10";
 
+/// The most options that the programs read.
+const DHCP_OPTIONS: u32 = 8;
+
+/// An answer of a DHCP server, with these options.
+fn dhcp_answer(options: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![2, 1, 6, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0x80, 0];
+    bytes.extend([0, 0, 0, 0, 192, 0, 2, 77, 192, 0, 2, 1, 198, 51, 100, 9]);
+    bytes.extend([2, 0, 0x5e, 0x10, 0, 0xff]);
+    bytes.resize(236, 0);
+    bytes.extend([0x63, 0x82, 0x53, 0x63]);
+    bytes.extend(options);
+    bytes
+}
+
+/// An acknowledgement with padding, a lease of an hour, an option without a value, and bytes behind the end.
+const DHCP: &[u8] = b"\x35\x01\x05\x36\x04\xc0\0\x02\x01\0\x33\x04\0\0\x0e\x10\x50\0\xff\0\0\x07";
+
 /// A sequence of an OID, a long tag, a context tag with a long length, and nested sets.
 const DER: &[u8] = b"\x30\x1b\x06\x03\x2a\x86\x48\x5f\x81\x7f\x02\x01\x02\xa0\x82\0\x06\x31\x04\x31\x02\x05\0\x04\x01\xff\x05\0";
 
@@ -325,6 +359,12 @@ fn inputs() -> Vec<Input> {
         for (kind, whole) in [("tls", client_hello()), ("dns", RESPONSE.to_vec()), ("der", DER.to_vec())] {
             inputs.push(Input { kind, bytes: random.damage(whole), number: 0 });
         }
+        // Most damage is in the options, and some in the header.
+        let bytes = match seed % 4 {
+            0 => random.damage(dhcp_answer(DHCP)),
+            _ => dhcp_answer(&random.damage(DHCP.to_vec())),
+        };
+        inputs.push(Input { kind: "dhcp", bytes, number: 0 });
     }
     inputs
 }
@@ -336,9 +376,10 @@ fn both_sdks_parse_well_formed_and_damaged_bytes_alike() {
     let inputs = inputs();
     let c = printed_by(&mut Command::new(program), &inputs).unwrap();
     assert_eq!(c.len(), inputs.len());
-    for kind in
-        ["varint", "signed", "quic", "numbers", "tlv", "wide", "option", "name", "lower", "tls", "dns", "der"]
-    {
+    for kind in [
+        "varint", "signed", "quic", "numbers", "tlv", "wide", "option", "name", "lower", "tls", "dns", "der",
+        "dhcp",
+    ] {
         let of_kind: Vec<_> = inputs.iter().zip(&c).filter(|(input, _)| input.kind == kind).collect();
         for (input, c) in &of_kind {
             assert_eq!(line(input), **c, "{kind} {} {}", hex(&input.bytes), input.number);
@@ -359,6 +400,26 @@ fn messages_have_the_values_that_they_were_made_with() {
         of("dns", RESPONSE),
         "header 4660 33152 1 2 0 0 question 11 1 1 record 11 1 1 3600 4 record 7 2 1 5 6 ok"
     );
+    let header = "header 2 305419896 00000000 c000024d c0000201 c6336409 02005e1000ff ";
+    assert_eq!(of("dhcp", &dhcp_answer(DHCP)), format!("{header}53:05 54:c0000201 0: 51:00000e10 80: ok"));
+    // The end counts as an option. A list can end without it, as its bytes do.
+    let most = [80, 0].repeat(7);
+    assert_eq!(
+        of("dhcp", &dhcp_answer(&[&most[..], &[255]].concat())),
+        format!("{header}{}ok", "80: ".repeat(7))
+    );
+    assert_eq!(of("dhcp", &dhcp_answer(&most)), format!("{header}{}ok", "80: ".repeat(7)));
+    let more = [80, 0].repeat(8);
+    assert_eq!(
+        of("dhcp", &dhcp_answer(&[&more[..], &[255]].concat())),
+        format!("{header}{}failed", "80: ".repeat(8))
+    );
+    // A message of BOOTP, the protocol before DHCP, and one whose hardware address is longer than its field.
+    for (place, value) in [(236, 0), (2, 17), (0, 3)] {
+        let mut bytes = dhcp_answer(DHCP);
+        bytes[place] = value;
+        assert_eq!(of("dhcp", &bytes), "failed");
+    }
     // RFC 9000, A.1.
     for (bytes, number) in [
         (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], "151288809941952652 8"),
@@ -416,6 +477,69 @@ fn names_are_read_as_dnspython_reads_them() {
     assert!(expected.iter().filter(|line| *line != "failed").count() > 500);
     for (input, expected) in names.iter().zip(expected) {
         assert_eq!(line(input), expected, "{} {}", hex(&input.bytes), input.number);
+    }
+}
+
+/// A UDP packet with this payload from a DHCP server to a client.
+fn dhcp_frame(payload: &[u8]) -> Vec<u8> {
+    let len = |header: usize| u16::try_from(header + payload.len()).unwrap().to_be_bytes();
+    let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0], &len(28), &[0, 0, 0, 0, 64, 17, 0, 0]].concat();
+    frame.extend([192, 0, 2, 1, 192, 0, 2, 77, 0, 67, 0, 68]);
+    frame.extend(len(8).iter().chain(&[0, 0]).chain(payload));
+    frame
+}
+
+#[test]
+fn dhcp_options_are_those_that_tshark_finds() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let messages: Vec<Vec<u8>> = (0..400)
+        .map(|_| {
+            let mut options = Vec::new();
+            for _ in 0..1 + random.below(usize::try_from(DHCP_OPTIONS).unwrap() - 1) {
+                // Types with the lengths that they have; a type of 0 is padding.
+                let (ty, len) =
+                    [(0, 0), (1, 4), (3, 8), (12, 9), (15, 40), (51, 4), (53, 1), (54, 4), (60, 255)]
+                        [random.below(9)];
+                options.push(ty);
+                if ty != 0 {
+                    options.push(len);
+                    options.extend((0..len).map(|_| b'a' + u8::try_from(random.below(8)).unwrap()));
+                }
+            }
+            // The end, with bytes behind it that are no options.
+            options.extend([255, 53, 1, 2]);
+            dhcp_answer(&options)
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let frames: Vec<_> = messages.iter().map(|message| dhcp_frame(message)).collect();
+    let fields =
+        ["dhcp.type", "dhcp.id", "dhcp.ip.your", "dhcp.hw.mac_addr", "dhcp.option.type", "dhcp.option.value"];
+    let output = Command::new("tshark")
+        .args(["-T", "fields", "-r"])
+        .arg(crate::fields::capture(&folder, &frames))
+        .args(fields.iter().flat_map(|field| ["-e", field]))
+        .output();
+    let Ok(output) = output else {
+        println!("SKIPPED: tshark is not installed");
+        return;
+    };
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.lines().count(), messages.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (message, printed) in messages.iter().zip(printed.lines()) {
+        let ours = line(&Input { kind: "dhcp", bytes: message.clone(), number: 0 });
+        let options: Vec<(&str, &str)> =
+            ours.split(' ').filter_map(|part| part.split_once(':')).filter(|(ty, _)| *ty != "0").collect();
+        let [op, id, assigned, mac, types, values] = printed.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{printed}");
+        };
+        assert_eq!([op, id, assigned, mac], ["2", "0x12345678", "192.0.2.77", "02:00:5e:10:00:ff"]);
+        // tshark gives padding and the end the type 0.
+        let types: Vec<&str> = types.split(',').filter(|ty| *ty != "0").collect();
+        let values: Vec<&str> = values.split(',').filter(|value| !value.is_empty()).collect();
+        assert_eq!(options.iter().map(|(ty, _)| *ty).collect::<Vec<_>>(), types, "{}", hex(message));
+        assert_eq!(options.iter().map(|(_, value)| *value).collect::<Vec<_>>(), values, "{}", hex(message));
+        assert!(ours.ends_with(" ok"), "{ours}");
     }
 }
 

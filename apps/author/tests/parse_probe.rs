@@ -6,7 +6,7 @@
 #[path = "../.weir/module.rs"]
 mod module;
 
-use weir_guest::parse::{extension_type, handshake_type, server_name, zigzag, Cursor, NameCase, ParseError};
+use weir_guest::parse::{dhcp_option, extension_type, handshake_type, server_name, zigzag, Cursor, NameCase, ParseError};
 use weir_guest::{Packet, StreamEvent, StreamReply, Verdict};
 
 struct Probe {
@@ -21,6 +21,7 @@ impl Probe {
             self.der(Cursor::new(payload)),
             self.lists(Cursor::new(payload)),
             self.dns(payload),
+            self.dhcp(Cursor::new(payload)),
             self.tls(Cursor::new(payload)),
         ];
         if results.iter().all(Result::is_ok) { Verdict::Pass } else { Verdict::Drop }
@@ -81,6 +82,19 @@ impl Probe {
         self.add(c.dns_question(message, NameCase::Lower)?.ty.into());
         for _ in 0..4 {
             self.add(c.dns_record(message, NameCase::AsIs)?.ttl.into());
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn dhcp(&mut self, mut c: Cursor) -> Result<(), ParseError> {
+        let header = c.dhcp_header()?;
+        self.add(u64::from(header.id) + header.hardware.len() as u64);
+        for option in c.dhcp_options::<64>() {
+            let mut option = option?;
+            if option.ty == dhcp_option::MESSAGE_TYPE {
+                self.add(option.value.u8()?.into());
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Keys.
 
 use crate::parse::DnsName;
-use crate::Ip;
+use crate::{Ip, Mac};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The seed of all hashes of keys.
@@ -17,8 +17,8 @@ pub fn set_seed(seed: u64) {
     SEED.store(crate::hash_words(&[seed, 1]), Ordering::Relaxed);
 }
 
-/// A key of a container: an integer, an [`Ip`], a [`Text`], a [`DnsName`], or a struct that [`key!`](crate::key!)
-/// declares.
+/// A key of a container: an integer, an [`Ip`], a [`Mac`], a [`Text`], a [`DnsName`], or a struct that
+/// [`key!`](crate::key!) declares.
 pub trait Key: Copy {
     /// The key of zeros.
     const ZERO: Self;
@@ -136,7 +136,7 @@ macro_rules! bytes {
     )+};
 }
 bytes! {
-    () Ip, 16, 0;
+    () Ip, 16, 0; () Mac, 6, 0;
     () DnsName, 256, bytes;
     (<const N: usize>) Text<N>, N, bytes;
 }

@@ -1,5 +1,5 @@
 //! Helpers that parse messages: a cursor over bytes, lists of types, lengths and values, variable-length integers, ASN.1,
-//! DNS and TLS.
+//! DNS, DHCP and TLS.
 //!
 //! No function panics, or reads past the end of the bytes, whatever they contain. Each function has a constant bound of
 //! its time, or one that follows from a constant of the caller. So weir finds a bound of each call, and a module that
@@ -20,6 +20,7 @@
 
 mod cursor;
 mod der;
+mod dhcp;
 mod dns;
 mod tls;
 mod tlv;
@@ -27,6 +28,7 @@ mod varint;
 
 pub use cursor::{Cursor, ParseError};
 pub use der::{DerClass, DerElement};
+pub use dhcp::{DhcpHeader, DhcpOptions, dhcp_message, dhcp_option};
 pub use dns::{DnsHeader, DnsName, DnsRecord, NameCase};
 pub use tls::{TlsHello, TlsPart, extension_type, handshake_type, record_type, server_name};
 pub use tlv::{Options, Tlv, Tlvs};

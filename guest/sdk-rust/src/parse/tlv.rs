@@ -99,7 +99,7 @@ impl<'a> Iterator for Options<'a> {
 }
 
 #[inline(always)]
-fn next<'a>(
+pub(super) fn next<'a>(
     cursor: &mut Cursor<'a>,
     begun: &mut u32,
     max: u32,
