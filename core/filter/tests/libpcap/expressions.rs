@@ -641,7 +641,7 @@ static PACKETS: LazyLock<Vec<(LinkType, Vec<Vec<u8>>)>> = LazyLock::new(|| {
 });
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_filters_select_what_libpcap_selects(text in expression(), which in 0..LinkType::ALL.len()) {
@@ -650,6 +650,10 @@ proptest! {
             prop_assert!(is_a_listed_difference(&text, *link_type), "{}", error);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_tokens_are_refused_where_libpcap_refuses_them(
