@@ -148,6 +148,8 @@ struct State {
     link_header: u32,
     /// The part of the storage that is the packet's, with the room before and behind its bytes.
     room: Range<u32>,
+    /// The first byte of the room that has a value. Those before it are free for headers.
+    known_from: u32,
     time: Timestamp,
 }
 
@@ -289,6 +291,7 @@ impl GraphPacket {
             state.transport_header = moved(state.transport_header);
             state.start = state.start.wrapping_add(distance);
             state.end = place + length;
+            state.known_from = state.known_from.wrapping_add(distance);
             state.room = 0..narrow(BUFFER_BYTES);
             state.storage = Storage::Own;
         } else if !self.is_unique() {
@@ -353,6 +356,7 @@ impl GraphPacket {
         state.link_header = moved(state.link_header);
         state.network_header = moved(state.network_header);
         state.transport_header = moved(state.transport_header);
+        state.known_from = (state.known_from + new).saturating_sub(old);
         state.start = new;
         state.end = new + narrow(length);
     }
@@ -402,6 +406,7 @@ impl GraphPacket {
             self.make_room(count);
         }
         self.0.start -= narrow(count);
+        self.0.known_from = self.0.known_from.min(self.0.start);
         let range = self.0.start..self.0.end;
         self.storage_mut(range)
     }
@@ -423,6 +428,14 @@ impl GraphPacket {
             // A long buffer is not worth keeping.
             self.0.own = OwnBuffer::try_from(buffer).ok();
         }
+    }
+
+    /// Returns the bytes directly before the start, which were stripped; `None` if the packet has had fewer.
+    #[inline]
+    pub fn stripped(&self, count: usize) -> Option<&[u8]> {
+        let state = &*self.0;
+        let from = state.start.checked_sub(u32::try_from(count).ok()?)?;
+        (from >= state.known_from).then(|| &state.stored()[from as usize..state.start as usize])
     }
 
     /// Adds bytes behind the end, and returns all bytes for writing. The new bytes have any values.
@@ -634,6 +647,7 @@ fn new_state() -> Box<State> {
         turns: 0,
         link_header: NOT_SET,
         room: 0..0,
+        known_from: 0,
         time: Timestamp(0),
     })
 }
@@ -674,7 +688,7 @@ impl PacketPool {
         let mut state = self.state();
         let (start, end) = (narrow(range.start), narrow(range.end));
         state.room = start..end;
-        (state.start, state.end) = (start, end);
+        (state.start, state.known_from, state.end) = (start, start, end);
         state.storage = Storage::Source(source);
         GraphPacket(state)
     }
@@ -692,6 +706,7 @@ impl PacketPool {
         let needed = headroom + length;
         state.take_buffer(needed);
         state.start = narrow(headroom);
+        state.known_from = state.start;
         state.end = narrow(needed);
         GraphPacket(state)
     }
@@ -807,6 +822,30 @@ mod tests {
         packet.network_bytes_mut().unwrap()[1] = 7;
         assert_eq!((packet.bytes(), other.bytes()), (&[7, 9, 6][..], &[2, 8, 4, 9, 6][..]));
         assert_eq!(packet.transport_bytes(), Some(&[7, 9, 6][..]));
+    }
+
+    #[test]
+    fn only_bytes_that_were_stripped_are_known_before_the_start() {
+        let mut pool = PacketPool::default();
+        let mut old = pool.of_bytes(&[9; 40]);
+        old.prepend(20).fill(9);
+        pool.discard(old);
+        for mut packet in
+            [pool.of_bytes(&[1, 2, 3, 4]), pool.of_source(Rc::new(vec![1, 2, 3, 4].into()), 0..4)]
+        {
+            assert_eq!(packet.stripped(1), None);
+            packet.strip(2);
+            assert_eq!((packet.stripped(2), packet.stripped(3)), (Some(&[1, 2][..]), None));
+            // A copy, first for a write and then for room.
+            packet.bytes_mut()[0] = 7;
+            packet.unstrip(80);
+            packet.strip(80);
+            assert_eq!((packet.stripped(2), packet.stripped(3)), (Some(&[1, 2][..]), None));
+            packet.prepend(2).copy_from_slice(&[5, 6, 7, 4]);
+            packet.prepend(1)[0] = 8;
+            packet.strip(2);
+            assert_eq!((packet.stripped(2), packet.stripped(3)), (Some(&[8, 5][..]), None));
+        }
     }
 
     #[test]

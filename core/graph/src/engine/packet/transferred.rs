@@ -23,6 +23,7 @@ const SENT_BYTES_MAX: usize = 32 << 10;
 #[derive(Clone, Debug)]
 struct TransferredHead {
     room: Range<u32>,
+    known_from: u32,
     start: u32,
     link_header: u32,
     network_header: u32,
@@ -58,6 +59,7 @@ impl TransferredPackets {
         };
         self.heads.push_back(TransferredHead {
             room: begin..narrow(self.bytes.len()),
+            known_from: moved(state.known_from),
             start: moved(state.start),
             link_header: moved(state.link_header),
             network_header: moved(state.network_header),
@@ -140,6 +142,7 @@ impl ArrivedPackets {
         };
         let moved = |position: u32| if position == NOT_SET { NOT_SET } else { position - first };
         state.start = moved(head.start);
+        state.known_from = moved(head.known_from);
         state.link_header = moved(head.link_header);
         state.network_header = moved(head.network_header);
         state.transport_header = moved(head.transport_header);
@@ -162,10 +165,11 @@ mod tests {
             .map(|it| it.map(<[u8]>::to_vec));
         let offsets = (packet.network_offset(), packet.transport_offset(), packet.position() % ALIGNMENT);
         let other = (packet.time(), packet.device(), packet.packet_type(), *packet.annotations());
+        let known = packet.stripped(1).map(<[u8]>::to_vec);
         let stripped = packet.headroom();
         let bytes = packet.bytes().to_vec();
         packet.unstrip(stripped);
-        (headers, offsets, other, bytes, packet.bytes().to_vec())
+        (headers, offsets, other, known, bytes, packet.bytes().to_vec())
     }
 
     #[test]
