@@ -2,9 +2,9 @@
 
 use super::ETHERNET_BYTES;
 use super::arp::{ArpMessage, REPLY, REQUEST};
-use super::arp_state::{ArpAnswer, ArpLimits, ArpState};
 use super::arp_table::{current, delete, insert, table};
 use super::encap::encapsulate;
+use super::neighbor_cache::{NeighborAnswer, NeighborCache, NeighborLimits};
 use core::net::Ipv4Addr;
 use std::any::Any;
 use std::cell::RefCell;
@@ -75,7 +75,7 @@ Handlers:
             None => args.either("ETH").required(),
         };
         let table: Option<WordArgument> = args.keyword("TABLE").optional();
-        let limits = ArpLimits::read(&mut args);
+        let limits = NeighborLimits::read(&mut args, 300, 0);
         let poll_timeout = args.keyword("POLL_TIMEOUT").or(Nanos(Nanos::SECOND.0 * 60));
         let broadcast: Option<Ipv4Addr> = args.keyword("BROADCAST").optional();
         let polls_all = args.flag("BROADCAST_POLL");
@@ -90,7 +90,7 @@ Handlers:
             poll_timeout,
             polls_all,
             shares: table.map(|name| name.0),
-            state: Rc::new(RefCell::new(ArpState::new(limits))),
+            state: Rc::new(RefCell::new(NeighborCache::new(limits))),
             query_output: cx.ports().targets.len().saturating_sub(1),
             queries: 0,
             responses: 0,
@@ -128,7 +128,7 @@ struct ArpQuerier {
     polls_all: bool,
     /// The element whose table is used.
     shares: Option<String>,
-    state: Rc<RefCell<ArpState>>,
+    state: Rc<RefCell<NeighborCache<Ipv4Addr>>>,
     query_output: usize,
     queries: u64,
     responses: u64,
@@ -192,7 +192,7 @@ impl ArpQuerier {
         }
         let now = cx.services.coarse_now();
         let answer = self.state.borrow_mut().lookup(next, now, self.poll_timeout);
-        if let ArpAnswer::Known { ethernet, polls } = answer {
+        if let NeighborAnswer::Known { ethernet, polls } = answer {
             if polls {
                 let to = if self.polls_all { BROADCAST } else { ethernet };
                 let query = self.query(next, packet, to, cx);
@@ -325,8 +325,8 @@ impl Element for ArpQuerier {
         "queries": "the number of requests", read |this, _, _| Ok(this.queries.to_string());
         "responses": "the number of packets at input 1", read |this, _, _| Ok(this.responses.to_string());
         "drops": "the number of packets without a next hop", read |this, _, _| Ok(this.drops.to_string());
-        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, ArpState::count);
-        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, ArpState::length);
+        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
+        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
         "insert": "sets an entry", write |this, value, cx| insert(&this.state, value, cx);
         "delete": "makes an entry not valid", write |this, value, cx| delete(&this.state, value, cx);
         "clear": "removes all entries, and sets the counts to 0",

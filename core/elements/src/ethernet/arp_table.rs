@@ -1,6 +1,6 @@
 //! `ARPTable`: Ethernet addresses that queriers share.
 
-use super::arp_state::{ArpLimits, ArpState};
+use super::neighbor_cache::{NeighborAddress, NeighborCache, NeighborLimits, NeighborRow};
 use crate::values;
 use core::net::Ipv4Addr;
 use std::any::Any;
@@ -12,6 +12,7 @@ use weir_graph::engine::{
     OrderDependence, Reason,
 };
 use weir_graph::handlers;
+use weir_units::Timestamp;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -28,7 +29,7 @@ stores Ethernet addresses of IPv4 addresses
 ARPTable([keywords CAPACITY, ENTRY_CAPACITY, ENTRY_PACKET_CAPACITY, CAPACITY_SLIM_FACTOR, TIMEOUT])
 
 ARPTable is a table that several ARPQuerier elements can share. It has no ports. A new entry of a full table replaces the \
-oldest one, and a packet that exceeds CAPACITY replaces packets of the oldest entries. Expired entries go when an entry \
+oldest one without a known address, else the oldest one, and a packet that exceeds CAPACITY replaces packets of the oldest entries. Expired entries go when an entry \
 is added, a packet exceeds CAPACITY, or a handler is read.
 
 Arguments:
@@ -48,18 +49,22 @@ Handlers:
   clear   w  removes all entries",
     build: |cx| {
         let mut args = cx.arguments();
-        let limits = ArpLimits::read(&mut args);
+        let limits = NeighborLimits::read(&mut args, 300, 0);
         args.end()?;
-        Ok(BuiltElement::emitting(ArpTable { state: Rc::new(RefCell::new(ArpState::new(limits))) }))
+        Ok(BuiltElement::emitting(ArpTable { state: Rc::new(RefCell::new(NeighborCache::new(limits))) }))
     },
 };
 
 struct ArpTable {
-    state: Rc<RefCell<ArpState>>,
+    state: Rc<RefCell<NeighborCache<Ipv4Addr>>>,
 }
 
 /// Handles `insert` of tables and queriers.
-pub fn insert(state: &RefCell<ArpState>, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
+pub fn insert(
+    state: &RefCell<NeighborCache<Ipv4Addr>>,
+    value: &str,
+    cx: &mut ElementContext<'_>,
+) -> Result<String, Reason> {
     let words: Vec<&str> = value.split_whitespace().collect();
     let [ip, ethernet] = words[..] else { return Err("expected: IP ETH".to_owned()) };
     set(state, values::read(ip)?, values::read(ethernet)?, cx);
@@ -67,34 +72,50 @@ pub fn insert(state: &RefCell<ArpState>, value: &str, cx: &mut ElementContext<'_
 }
 
 /// Handles `delete` of tables and queriers.
-pub fn delete(state: &RefCell<ArpState>, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
+pub fn delete(
+    state: &RefCell<NeighborCache<Ipv4Addr>>,
+    value: &str,
+    cx: &mut ElementContext<'_>,
+) -> Result<String, Reason> {
     set(state, values::read(value)?, EthernetAddress([0xff; 6]), cx);
     Ok(String::new())
 }
 
-fn set(state: &RefCell<ArpState>, ip: Ipv4Addr, ethernet: EthernetAddress, cx: &mut ElementContext<'_>) {
+fn set(
+    state: &RefCell<NeighborCache<Ipv4Addr>>,
+    ip: Ipv4Addr,
+    ethernet: EthernetAddress,
+    cx: &mut ElementContext<'_>,
+) {
     let now = cx.services.coarse_now();
     state.borrow_mut().insert(ip, ethernet, now, false, &mut cx.services.pool);
 }
 
 /// Removes expired entries, and returns a value of the table.
-pub fn current<T>(
-    state: &RefCell<ArpState>,
+pub fn current<A: NeighborAddress, T: ToString>(
+    state: &RefCell<NeighborCache<A>>,
     cx: &mut ElementContext<'_>,
-    value: impl FnOnce(&ArpState) -> T,
-) -> Result<String, Reason>
-where
-    T: ToString,
-{
+    value: impl FnOnce(&NeighborCache<A>) -> T,
+) -> Result<String, Reason> {
     let mut state = state.borrow_mut();
     state.expire(cx.services.coarse_now(), &mut cx.services.pool);
     Ok(value(&state).to_string())
 }
 
 /// Returns the table as text.
-pub fn table(state: &RefCell<ArpState>, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
+pub fn table(
+    state: &RefCell<NeighborCache<Ipv4Addr>>,
+    cx: &mut ElementContext<'_>,
+) -> Result<String, Reason> {
     let now = cx.services.coarse_now();
-    current(state, cx, |state| state.table(now))
+    current(state, cx, |state| {
+        let line = |row: NeighborRow<Ipv4Addr>| {
+            let NeighborRow { ip, is_known, ethernet, age } = row;
+            let age = values::seconds(Timestamp(age.0 - age.0 % 1000));
+            format!("{ip} {} {ethernet} {age}\n", u8::from(is_known))
+        };
+        state.rows(now).map(line).collect::<String>()
+    })
 }
 
 impl Element for ArpTable {
@@ -120,9 +141,9 @@ impl Element for ArpTable {
 
     handlers! {
         "table": "the entries", read |this, _, cx| table(&this.state, cx);
-        "drops": "the number of discarded packets", read |this, _, cx| current(&this.state, cx, ArpState::drops);
-        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, ArpState::count);
-        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, ArpState::length);
+        "drops": "the number of discarded packets", read |this, _, cx| current(&this.state, cx, NeighborCache::drops);
+        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
+        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
         "insert": "sets an entry", write |this, value, cx| insert(&this.state, value, cx);
         "delete": "makes an entry not valid", write |this, value, cx| delete(&this.state, value, cx);
         "clear": "removes all entries",

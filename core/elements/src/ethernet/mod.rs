@@ -4,10 +4,10 @@ mod arp;
 mod arp_print;
 mod arp_querier;
 mod arp_responder;
-mod arp_state;
 mod arp_table;
 mod drop_broadcasts;
 mod encap;
+mod neighbor_cache;
 
 use weir_graph::engine::ElementClass;
 

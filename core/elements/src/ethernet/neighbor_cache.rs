@@ -1,6 +1,7 @@
-//! The addresses that ARP has found, and the packets that wait for one. Queriers can share a table.
+//! The Ethernet addresses that ARP or neighbour discovery has found, and the packets that wait for one. Queriers can
+//! share a table.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_graph::arguments::{ElementArguments, EthernetAddress};
 use weir_graph::engine::{GraphPacket, PacketPool};
@@ -19,9 +20,38 @@ const UNKNOWN: EthernetAddress = EthernetAddress([0xff; 6]);
 const CAPACITY_MAX: u32 = 1 << 20;
 const ENTRIES_DEFAULT: u32 = 1 << 16;
 
+/// An address of the network layer, as a key of a table.
+pub trait NeighborAddress: Copy + Ord + std::fmt::Display + 'static {
+    /// A packet for which there is no room replaces the oldest one that waits for the same address. Without it, the packet
+    /// is discarded.
+    const REPLACES_OLDEST: bool;
+
+    /// Returns the last byte.
+    fn last_byte(self) -> u8;
+}
+
+impl NeighborAddress for Ipv4Addr {
+    const REPLACES_OLDEST: bool = false;
+
+    #[inline]
+    fn last_byte(self) -> u8 {
+        self.octets()[3]
+    }
+}
+
+impl NeighborAddress for Ipv6Addr {
+    // RFC 4861, section 7.2.2.
+    const REPLACES_OLDEST: bool = true;
+
+    #[inline]
+    fn last_byte(self) -> u8 {
+        self.octets()[15]
+    }
+}
+
 /// The limits of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArpLimits {
+pub struct NeighborLimits {
     /// The most packets that wait.
     packets: usize,
     entries: usize,
@@ -32,21 +62,23 @@ pub struct ArpLimits {
     timeout: Nanos,
 }
 
-impl ArpLimits {
+impl NeighborLimits {
     /// Reads the arguments of a table.
-    pub fn read(args: &mut ElementArguments<'_, '_>) -> Self {
+    ///
+    /// The default of TIMEOUT is in seconds, and that of ENTRY_PACKET_CAPACITY a number of packets; 0 is no limit.
+    pub fn read(args: &mut ElementArguments<'_, '_>, timeout: u64, entry_packets: u32) -> Self {
         let most = |value: u32| if value == 0 { CAPACITY_MAX } else { value.min(CAPACITY_MAX) } as usize;
         let packets = most(args.keyword("CAPACITY").or(2048));
         let entries = most(args.keyword("ENTRY_CAPACITY").or(ENTRIES_DEFAULT));
-        let entry_packets = most(args.keyword("ENTRY_PACKET_CAPACITY").or(0));
+        let entry_packets = most(args.keyword("ENTRY_PACKET_CAPACITY").or(entry_packets));
         let slim_factor: u32 = args.keyword("CAPACITY_SLIM_FACTOR").within(1..).or(2);
-        let timeout = args.keyword("TIMEOUT").or(Nanos(Nanos::SECOND.0 * 300));
+        let timeout = args.keyword("TIMEOUT").or(Nanos(Nanos::SECOND.0 * timeout));
         Self { packets, entries, entry_packets, slim_factor: slim_factor as usize, timeout }
     }
 }
 
-/// An IPv4 address of which the table knows the Ethernet address, or looks for it.
-struct ArpEntry {
+/// An address of which the table knows the Ethernet address, or looks for it.
+struct NeighborEntry {
     ethernet: EthernetAddress,
     is_known: bool,
     /// The time of the last reply, or of the creation.
@@ -58,7 +90,7 @@ struct ArpEntry {
     packets: VecDeque<GraphPacket>,
 }
 
-impl ArpEntry {
+impl NeighborEntry {
     fn is_expired(&self, now: Timestamp, timeout: Nanos) -> bool {
         timeout.0 > 0 && self.live_at.0.saturating_add(timeout.0) < now.0
     }
@@ -78,8 +110,8 @@ impl ArpEntry {
 
 /// An answer that needs no search while it stays right.
 #[derive(Clone, Copy)]
-struct RecentAnswer {
-    ip: Ipv4Addr,
+struct RecentAnswer<A> {
+    ip: A,
     ethernet: EthernetAddress,
     poll_after: Nanos,
     /// The time from which on the entry is not valid, or a query is due.
@@ -91,7 +123,7 @@ const RECENT: usize = 256;
 
 /// The address that a packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArpAnswer {
+pub enum NeighborAnswer {
     /// It is known. `polls` if a query is to be sent, because the entry gets old.
     Known {
         /// The address.
@@ -103,28 +135,45 @@ pub enum ArpAnswer {
     Unknown,
 }
 
+/// An entry, as handlers show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighborRow<A> {
+    /// The address of the network layer.
+    pub ip: A,
+    /// The Ethernet address is valid.
+    pub is_known: bool,
+    /// The Ethernet address; ff-ff-ff-ff-ff-ff if it was never known.
+    pub ethernet: EthernetAddress,
+    /// The time since the last reply, or since the creation.
+    pub age: Nanos,
+}
+
 /// A table.
-pub struct ArpState {
-    limits: ArpLimits,
-    entries: BTreeMap<Ipv4Addr, ArpEntry>,
+pub struct NeighborCache<A> {
+    limits: NeighborLimits,
+    entries: BTreeMap<A, NeighborEntry>,
     /// The entries by their ages, the oldest one first.
-    by_age: BTreeSet<(Timestamp, u64, Ipv4Addr)>,
+    by_age: BTreeSet<(Timestamp, u64, A)>,
+    /// The entries whose Ethernet address is not known, likewise. They go first if the table is full, so a flood of
+    /// packets to addresses that do not exist does not displace neighbours that answer (RFC 6583, section 7.1).
+    unresolved: BTreeSet<(Timestamp, u64, A)>,
     /// The entries for which packets wait, likewise.
-    waiting: BTreeSet<(Timestamp, u64, Ipv4Addr)>,
+    waiting: BTreeSet<(Timestamp, u64, A)>,
     /// A number for entries of the same age.
     next: u64,
-    recent: Vec<Option<RecentAnswer>>,
+    recent: Vec<Option<RecentAnswer<A>>>,
     packets: usize,
     drops: u64,
 }
 
-impl ArpState {
+impl<A: NeighborAddress> NeighborCache<A> {
     /// Returns an empty table.
-    pub fn new(limits: ArpLimits) -> Self {
+    pub fn new(limits: NeighborLimits) -> Self {
         Self {
             limits,
             entries: BTreeMap::new(),
             by_age: BTreeSet::new(),
+            unresolved: BTreeSet::new(),
             waiting: BTreeSet::new(),
             next: 0,
             recent: vec![None; RECENT],
@@ -134,7 +183,7 @@ impl ArpState {
     }
 
     /// Takes over the entries of an earlier table.
-    pub fn take(&mut self, earlier: &mut ArpState) {
+    pub fn take(&mut self, earlier: &mut NeighborCache<A>) {
         let limits = self.limits;
         *self = std::mem::replace(earlier, Self::new(earlier.limits));
         self.limits = limits;
@@ -142,7 +191,7 @@ impl ArpState {
     }
 
     /// Takes over the limits of another table. What exceeds them goes with the next addition.
-    pub fn take_limits(&mut self, other: &ArpState) {
+    pub fn take_limits(&mut self, other: &NeighborCache<A>) {
         self.limits = other.limits;
     }
 
@@ -161,22 +210,22 @@ impl ArpState {
         self.drops
     }
 
-    /// Returns the address for an IPv4 address. `poll_after` is the age from which on queries are sent; 0 for none.
-    pub fn lookup(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> ArpAnswer {
+    /// Returns the Ethernet address for an address. `poll_after` is the age from which on queries are sent; 0 for none.
+    pub fn lookup(&mut self, ip: A, now: Timestamp, poll_after: Nanos) -> NeighborAnswer {
         let timeout = self.limits.timeout;
         match self.entries.get_mut(&ip) {
             Some(entry) if entry.is_known && !entry.is_expired(now, timeout) => {
                 let is_old = poll_after.0 > 0 && now.0 >= entry.live_at.0.saturating_add(poll_after.0);
-                ArpAnswer::Known { ethernet: entry.ethernet, polls: is_old && entry.take_poll(now) }
+                NeighborAnswer::Known { ethernet: entry.ethernet, polls: is_old && entry.take_poll(now) }
             }
-            _ => ArpAnswer::Unknown,
+            _ => NeighborAnswer::Unknown,
         }
     }
 
-    /// Returns the address for an IPv4 address, if it is known and no query is due.
+    /// Returns the Ethernet address for an address, if it is known and no query is due.
     #[inline]
-    pub fn known(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
-        let place = usize::from(ip.octets()[3]);
+    pub fn known(&mut self, ip: A, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
+        let place = usize::from(ip.last_byte());
         match self.recent[place] {
             Some(recent) if recent.ip == ip && recent.poll_after == poll_after && now < recent.until => {
                 Some(recent.ethernet)
@@ -185,7 +234,7 @@ impl ArpState {
         }
     }
 
-    fn search_known(&mut self, ip: Ipv4Addr, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
+    fn search_known(&mut self, ip: A, now: Timestamp, poll_after: Nanos) -> Option<EthernetAddress> {
         let entry = self.entries.get(&ip).filter(|entry| entry.is_known)?;
         let after = |time: Nanos, more: u64| match time.0 {
             0 => u64::MAX,
@@ -193,19 +242,19 @@ impl ArpState {
         };
         let until = Timestamp(after(self.limits.timeout, 1).min(after(poll_after, 0)));
         let ethernet = entry.ethernet;
-        self.recent[usize::from(ip.octets()[3])] = Some(RecentAnswer { ip, ethernet, poll_after, until });
+        self.recent[usize::from(ip.last_byte())] = Some(RecentAnswer { ip, ethernet, poll_after, until });
         (now < until).then_some(ethernet)
     }
 
     /// Has the next answer for an address come from its entry.
-    fn forget_recent(&mut self, ip: Ipv4Addr) {
-        self.recent[usize::from(ip.octets()[3])] = None;
+    fn forget_recent(&mut self, ip: A) {
+        self.recent[usize::from(ip.last_byte())] = None;
     }
 
     /// Sets the address of an entry; a broadcast address makes it unknown. Returns the packets that wait if `takes`.
     pub fn insert(
         &mut self,
-        ip: Ipv4Addr,
+        ip: A,
         ethernet: EthernetAddress,
         now: Timestamp,
         takes: bool,
@@ -217,6 +266,12 @@ impl ArpState {
         let Some(entry) = self.entries.get_mut(&ip) else { return VecDeque::new() };
         entry.ethernet = ethernet;
         entry.is_known = ethernet != UNKNOWN;
+        let (at, number) = entry.age;
+        if entry.is_known {
+            self.unresolved.remove(&(at, number, ip));
+        } else {
+            self.unresolved.insert((at, number, ip));
+        }
         entry.polls_since_reply = 0;
         entry.polled_at = None;
         if !takes {
@@ -224,13 +279,12 @@ impl ArpState {
         }
         let packets = std::mem::take(&mut entry.packets);
         self.packets -= packets.len();
-        let (at, number) = entry.age;
         self.waiting.remove(&(at, number, ip));
         packets
     }
 
     /// Keeps a packet for an address that is not known. Returns true if a query is to be sent.
-    pub fn wait(&mut self, ip: Ipv4Addr, packet: GraphPacket, now: Timestamp, pool: &mut PacketPool) -> bool {
+    pub fn wait(&mut self, ip: A, packet: GraphPacket, now: Timestamp, pool: &mut PacketPool) -> bool {
         self.ensure(ip, now, pool);
         // The entry is in use, so it does not expire now.
         let timeout = self.limits.timeout;
@@ -239,10 +293,22 @@ impl ArpState {
             self.set_age(ip, oldest);
         }
         let most = self.limits.entry_packets;
-        if self.entries.get(&ip).is_none_or(|entry| entry.packets.len() >= most) {
-            self.drops += 1;
+        let Some(entry) = self.entries.get_mut(&ip) else {
             pool.discard(packet);
             return false;
+        };
+        if entry.packets.len() >= most {
+            self.drops += 1;
+            if !A::REPLACES_OLDEST {
+                pool.discard(packet);
+                return false;
+            }
+            let Some(oldest) = entry.packets.pop_front() else {
+                pool.discard(packet);
+                return entry.take_poll(now);
+            };
+            self.packets -= 1;
+            pool.discard(oldest);
         }
         if self.packets >= self.limits.packets {
             self.expire(now, pool);
@@ -275,26 +341,30 @@ impl ArpState {
         }
     }
 
-    /// Returns the table as text: address, validity, Ethernet address and age in seconds.
-    pub fn table(&self, now: Timestamp) -> String {
-        let rows = self.by_age.iter().filter_map(|(.., ip)| Some((ip, self.entries.get(ip)?)));
-        rows.map(|(ip, entry)| {
-            let is_known = entry.is_known && !entry.is_expired(now, self.limits.timeout);
-            let age = now.0.saturating_sub(entry.live_at.0);
-            let age = crate::values::seconds(Timestamp(age - age % 1000));
-            format!("{ip} {} {} {age}\n", u8::from(is_known), entry.ethernet)
+    /// Returns the entries, the oldest one first.
+    pub fn rows(&self, now: Timestamp) -> impl Iterator<Item = NeighborRow<A>> {
+        let rows = self.by_age.iter().filter_map(|(.., ip)| Some((*ip, self.entries.get(ip)?)));
+        rows.map(move |(ip, entry)| NeighborRow {
+            ip,
+            is_known: entry.is_known && !entry.is_expired(now, self.limits.timeout),
+            ethernet: entry.ethernet,
+            age: Nanos(now.0.saturating_sub(entry.live_at.0)),
         })
-        .collect()
     }
 
-    fn ensure(&mut self, ip: Ipv4Addr, now: Timestamp, pool: &mut PacketPool) {
+    /// Returns true if there is an entry for an address, known or not.
+    pub fn contains(&self, ip: A) -> bool {
+        self.entries.contains_key(&ip)
+    }
+
+    fn ensure(&mut self, ip: A, now: Timestamp, pool: &mut PacketPool) {
         if self.entries.contains_key(&ip) {
             return;
         }
         if self.entries.len() >= self.limits.entries {
             self.expire(now, pool);
             if self.entries.len() >= self.limits.entries
-                && let Some((.., oldest)) = self.by_age.first().copied()
+                && let Some((.., oldest)) = self.unresolved.first().or(self.by_age.first()).copied()
             {
                 self.remove(oldest, pool);
             }
@@ -302,9 +372,10 @@ impl ArpState {
         let age = (now, self.next);
         self.next += 1;
         self.by_age.insert((age.0, age.1, ip));
+        self.unresolved.insert((age.0, age.1, ip));
         self.entries.insert(
             ip,
-            ArpEntry {
+            NeighborEntry {
                 ethernet: UNKNOWN,
                 is_known: false,
                 live_at: now,
@@ -316,7 +387,7 @@ impl ArpState {
         );
     }
 
-    fn set_age(&mut self, ip: Ipv4Addr, live_at: Timestamp) {
+    fn set_age(&mut self, ip: A, live_at: Timestamp) {
         self.forget_recent(ip);
         let Some(entry) = self.entries.get_mut(&ip) else { return };
         let (at, number) = entry.age;
@@ -325,16 +396,19 @@ impl ArpState {
         self.next += 1;
         self.by_age.remove(&(at, number, ip));
         self.by_age.insert((entry.age.0, entry.age.1, ip));
-        if self.waiting.remove(&(at, number, ip)) {
-            self.waiting.insert((entry.age.0, entry.age.1, ip));
+        for set in [&mut self.waiting, &mut self.unresolved] {
+            if set.remove(&(at, number, ip)) {
+                set.insert((entry.age.0, entry.age.1, ip));
+            }
         }
     }
 
-    fn remove(&mut self, ip: Ipv4Addr, pool: &mut PacketPool) {
+    fn remove(&mut self, ip: A, pool: &mut PacketPool) {
         self.forget_recent(ip);
         let Some(entry) = self.entries.remove(&ip) else { return };
         let (at, number) = entry.age;
         self.by_age.remove(&(at, number, ip));
+        self.unresolved.remove(&(at, number, ip));
         self.waiting.remove(&(at, number, ip));
         self.packets -= entry.packets.len();
         self.drops += entry.packets.len() as u64;
