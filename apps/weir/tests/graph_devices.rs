@@ -8,7 +8,7 @@ use crate::run::weir;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ fn handler(output: &str, name: &str) -> u64 {
 
 /// Has a server at a port send back what it gets, and a client compare that with what it sent.
 #[track_caller]
-fn exchange(client: &Host, server: &Host, address: SocketAddrV4) {
+fn exchange(client: &Host, server: &Host, address: SocketAddr) {
     let listener = server.run(move || TcpListener::bind(address).unwrap());
     let echo = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -111,10 +111,15 @@ fn exchange(client: &Host, server: &Host, address: SocketAddrV4) {
 }
 
 /// Returns the error of a connection with this time to live.
-fn refusal(client: &Host, address: SocketAddrV4, ttl: u32) -> ErrorKind {
+fn refusal(client: &Host, address: SocketAddr, ttl: u8) -> ErrorKind {
     client.run(move || {
-        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        sockopt::set_ip_ttl(&socket, ttl).unwrap();
+        let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+        let socket = rustix::net::socket(family, SocketType::STREAM, None).unwrap();
+        if address.is_ipv6() {
+            sockopt::set_ipv6_unicast_hops(&socket, Some(ttl)).unwrap();
+        } else {
+            sockopt::set_ip_ttl(&socket, ttl.into()).unwrap();
+        }
         let result = rustix::net::connect(&socket, &address);
         std::io::Error::from(result.unwrap_err()).kind()
     })
@@ -125,7 +130,7 @@ fn refusal(client: &Host, address: SocketAddrV4, ttl: u32) -> ErrorKind {
 fn the_documented_commands_fit_the_examples_which_run_in_batches() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let document = std::fs::read_to_string(docs.join("CLICK.md")).unwrap().replace("\\\n", " ");
-    for example in ["firewall.click", "router.click"] {
+    for example in ["firewall.click", "router.click", "router6.click"] {
         let text = std::fs::read_to_string(docs.join("click").join(example)).unwrap();
         let command = format!("weir graph run {example} ");
         let commands: Vec<&str> = document.lines().filter(|line| line.contains(&command)).collect();
@@ -213,10 +218,6 @@ fn an_ip_router_with_two_interfaces_carries_tcp_fragments_datagrams_and_answers_
     }
     set_mtu(&["wide", "host1"], 1500);
     set_mtu(&["narrow", "host2"], 600);
-    let ethernet = |name: &str| {
-        let text = shell(&format!("ip link show dev {name}"));
-        text.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned()
-    };
     let (one, two) = (format!("ETH1={}", ethernet("wide")), format!("ETH2={}", ethernet("narrow")));
     let hosts = [routed("host1", 1), routed("host2", 2)];
     let mut arguments = vec!["router.click", "DEV1=wide", "DEV2=narrow", "MTU2=600", &one, &two];
@@ -268,6 +269,77 @@ fn an_ip_router_with_two_interfaces_carries_tcp_fragments_datagrams_and_answers_
         assert_eq!(handler(&output, none), 0, "{output}");
     }
     assert!(handler(&output, "way2/fragment.fragments") >= 3, "{output}");
+}
+
+/// Returns the Ethernet address of an interface.
+fn ethernet(interface: &str) -> String {
+    let text = shell(&format!("ip link show dev {interface}"));
+    text.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned()
+}
+
+/// A host behind the IPv6 router.
+fn routed_v6(interface: &str, network: u8) -> Host {
+    let host = Host::without_address(interface, network);
+    let interface = interface.to_owned();
+    host.run(move || {
+        shell(&format!("ip link set dev {interface} up"));
+        shell(&format!("ip -6 address add fd00:{network}::2/64 dev {interface} nodad"));
+        shell(&format!("ip -6 route add default via fd00:{network}::1"));
+    });
+    host
+}
+
+#[test]
+fn an_ipv6_router_with_two_interfaces_carries_tcp_and_answers_with_icmp_errors() {
+    if !cables(&[("wide", "host1"), ("narrow", "host2")]) {
+        return;
+    }
+    set_mtu(&["wide", "host1"], 1500);
+    set_mtu(&["narrow", "host2"], 1300);
+    let (one, two) = (format!("ETH1={}", ethernet("wide")), format!("ETH2={}", ethernet("narrow")));
+    let hosts = [routed_v6("host1", 1), routed_v6("host2", 2)];
+    let mut arguments = vec!["router6.click", "DEV1=wide", "DEV2=narrow", "MTU2=1300", &one, &two];
+    let tables = ["link1/neighbors.table", "link2/neighbors.table"];
+    for read in ["link1/to.drops", "link2/to.drops", "way2/long.count"].iter().chain(&tables) {
+        arguments.extend(["-h", read]);
+    }
+    let graph = RunningGraph::start(&arguments);
+
+    // Both directions of TCP; the kernels drop segments with wrong checksums.
+    exchange(&hosts[0], &hosts[1], "[fd00:2::2]:80".parse().unwrap());
+    exchange(&hosts[1], &hosts[0], "[fd00:1::2]:80".parse().unwrap());
+
+    // The kernel divides datagrams once the router has reported the MTU of the second link.
+    let receiver = hosts[1].run(|| UdpSocket::bind("[fd00:2::2]:7000").unwrap());
+    receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let datagram: Vec<u8> = (0..=250).cycle().take(1400).collect();
+    let sender = hosts[0].run(|| UdpSocket::bind("[fd00:1::2]:0").unwrap());
+    let mut bytes = vec![0; 2000];
+    let begin = Instant::now();
+    let (length, from) = loop {
+        assert!(begin.elapsed() < TIMEOUT, "no datagram arrives");
+        _ = sender.send_to(&datagram, "[fd00:2::2]:7000");
+        if let Ok(received) = receiver.recv_from(&mut bytes) {
+            break received;
+        }
+    };
+    assert!(bytes[..length] == datagram && from.ip() == Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2));
+
+    // The kernel relates an ICMPv6 error to a connection only if it is right.
+    let refused = |address: &str, ttl| refusal(&hosts[0], address.parse().unwrap(), ttl);
+    assert_eq!(refused("[fd00:2::2]:81", 1), ErrorKind::HostUnreachable, "time exceeded");
+    assert_eq!(refused("[fd00:2::2]:81", 2), ErrorKind::ConnectionRefused, "the host itself");
+    assert_eq!(refused("[2001:db8::1]:80", 64), ErrorKind::NetworkUnreachable, "no route");
+    assert_eq!(refused("[fd00:1::1]:80", 64), ErrorKind::ConnectionRefused, "a port of the router");
+
+    let output = graph.end("TERM");
+    for none in ["link1/to.drops", "link2/to.drops"] {
+        assert_eq!(handler(&output, none), 0, "{output}");
+    }
+    assert!(handler(&output, "way2/long.count") >= 1, "{output}");
+    for neighbor in ["fd00:1::2 1 ", "fd00:2::2 1 "] {
+        assert!(output.contains(neighbor), "{output}");
+    }
 }
 
 /// The sum of RFC 1071: 0xffff for bytes with a right checksum.

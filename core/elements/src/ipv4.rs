@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 use weir_graph::engine::GraphPacket;
-use weir_wire::checksum::{add_bytes, fold_sum, internet_checksum};
+use weir_wire::checksum::{add_bytes, fold_sum, internet_checksum, updated_checksum};
 
 /// The bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
@@ -167,6 +167,13 @@ fn source_route_end(options: &[u8]) -> Option<u32> {
             _ => return None,
         };
     }
+}
+
+/// Sets two bytes at an even offset of a complete header, and updates the checksum of the header by the change.
+pub fn set_header_half(bytes: &mut [u8], at: usize, new: u16) {
+    let sum = updated_checksum(half(bytes, 10), half(bytes, at).into(), new.into());
+    bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Computes the checksum of a complete IPv4 header, and writes it.

@@ -18,7 +18,9 @@ mod fragments;
 mod headers;
 mod icmp;
 mod ip;
+mod ip6;
 mod ipv4;
+mod ipv6;
 mod measuring;
 mod queues;
 mod routes;
@@ -40,10 +42,11 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Bytes", bytes::CLASSES),
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),
-    ("ICMP errors", icmp::CLASSES),
+    ("IPv6", ip6::CLASSES),
+    ("ICMP messages", icmp::CLASSES),
     ("Fragments", fragments::CLASSES),
-    ("Ethernet and ARP", ethernet::CLASSES),
-    ("IPv4 routes", routes::CLASSES),
+    ("Ethernet, ARP and neighbour discovery", ethernet::CLASSES),
+    ("Routes", routes::CLASSES),
     ("Measuring", measuring::CLASSES),
     ("Control", control::CLASSES),
 ];

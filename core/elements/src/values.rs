@@ -1,5 +1,6 @@
 //! Values of handlers, read as arguments are, and values in texts.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
 use weir_graph::Landmark;
 use weir_graph::arguments::{ArgumentContext, ArgumentValue, NoNames};
 use weir_graph::engine::Reason;
@@ -23,6 +24,15 @@ pub fn seconds(time: Timestamp) -> String {
         return format!("{seconds}.{:06}", fraction / 1000);
     }
     format!("{seconds}.{fraction:09}")
+}
+
+/// Returns an IPv6 address as Click writes it: one with an IPv4 address in it ends with that, as in `::192.0.2.1`.
+pub fn ipv6(address: Ipv6Addr) -> String {
+    match address.octets() {
+        octets if octets == [0; 16] => "::".to_owned(),
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => format!("::{}", Ipv4Addr::new(a, b, c, d)),
+        _ => address.to_string(),
+    }
 }
 
 /// Returns an interval with its unit, as Click writes it.

@@ -286,11 +286,16 @@ impl<A: NeighborAddress> NeighborCache<A> {
     /// Keeps a packet for an address that is not known. Returns true if a query is to be sent.
     pub fn wait(&mut self, ip: A, packet: GraphPacket, now: Timestamp, pool: &mut PacketPool) -> bool {
         self.ensure(ip, now, pool);
-        // The entry is in use, so it does not expire now.
+        // The entry is in use, so it does not go now. Its address is not valid any more.
         let timeout = self.limits.timeout;
         let oldest = Timestamp(now.0.saturating_sub(timeout.0));
         if timeout.0 > 0 && self.entries.get(&ip).is_some_and(|entry| entry.live_at < oldest) {
             self.set_age(ip, oldest);
+            if let Some(entry) = self.entries.get_mut(&ip) {
+                entry.is_known = false;
+                let (at, number) = entry.age;
+                self.unresolved.insert((at, number, ip));
+            }
         }
         let most = self.limits.entry_packets;
         let Some(entry) = self.entries.get_mut(&ip) else {

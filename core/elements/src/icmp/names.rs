@@ -1,11 +1,13 @@
-//! The types of ICMP errors.
+//! The types of ICMP messages.
 
 use weir_graph::arguments::protocols::icmp_type_number;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 
+pub const ECHO_REPLY: u8 = 0;
 pub const UNREACHABLE: u8 = 3;
 pub const SOURCE_QUENCH: u8 = 4;
 pub const REDIRECT: u8 = 5;
+pub const ECHO: u8 = 8;
 pub const TIME_EXCEEDED: u8 = 11;
 pub const PARAMETER_PROBLEM: u8 = 12;
 

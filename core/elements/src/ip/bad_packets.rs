@@ -96,4 +96,4 @@ macro_rules! bad_packets {
         }
     };
 }
-pub(super) use bad_packets;
+pub(crate) use bad_packets;

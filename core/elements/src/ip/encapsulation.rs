@@ -1,6 +1,6 @@
-//! The IP header that elements put before packets.
+//! The IP and UDP headers that elements put before packets.
 
-use crate::ipv4::{HEADER_BYTES, set_header_checksum, word};
+use crate::ipv4::{HEADER_BYTES, set_header_checksum, set_udp_checksum, word};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue};
 use weir_graph::engine::{DST_IP, GraphPacket};
@@ -87,5 +87,35 @@ impl NewHeader {
         set_header_checksum(header);
         self.identification = self.identification.wrapping_add(1);
         Some(bytes)
+    }
+}
+
+const UDP_BYTES: usize = 8;
+
+/// The fields of new UDP headers.
+#[derive(Clone, Copy, Debug)]
+pub struct NewUdpHeader {
+    /// The source port.
+    pub source_port: u16,
+    /// The destination port.
+    pub destination_port: u16,
+    /// The header gets a checksum.
+    pub has_checksum: bool,
+}
+
+impl NewUdpHeader {
+    /// Puts an IP header and this one before a packet. Returns false, and changes nothing, if it would get too long for IP.
+    pub fn add(&self, ip: &mut NewHeader, packet: &mut GraphPacket) -> bool {
+        let Some(bytes) = ip.add(packet, UDP_BYTES) else { return false };
+        let length = u16::try_from(bytes.len() - HEADER_BYTES).unwrap_or(u16::MAX);
+        let udp = &mut bytes[HEADER_BYTES..][..UDP_BYTES];
+        udp[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        udp[4..6].copy_from_slice(&length.to_be_bytes());
+        udp[6..].fill(0);
+        if self.has_checksum {
+            set_udp_checksum(bytes, usize::from(length));
+        }
+        true
     }
 }

@@ -1,7 +1,7 @@
 //! `UDPIPEncap`: puts a UDP and an IP header before packets.
 
-use super::encapsulation::{NewHeader, TIME_TO_LIVE};
-use crate::ipv4::{HEADER_BYTES, UDP, set_udp_checksum};
+use super::encapsulation::{NewHeader, NewUdpHeader, TIME_TO_LIVE};
+use crate::ipv4::UDP;
 use weir_graph::arguments::UdpPort;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
@@ -56,22 +56,19 @@ Handlers:
             dont_fragment: false,
             identification: 0,
         };
-        Ok(BuiltElement::routing(UdpIpEncap { new, source_port, destination_port, has_checksum, drops: 0 }))
+        let udp = NewUdpHeader { source_port, destination_port, has_checksum };
+        Ok(BuiltElement::routing(UdpIpEncap { new, udp, drops: 0 }))
     },
 };
 
-const UDP_BYTES: usize = 8;
-
 struct UdpIpEncap {
     new: NewHeader,
-    source_port: u16,
-    destination_port: u16,
-    has_checksum: bool,
+    udp: NewUdpHeader,
     drops: u64,
 }
 
 impl Element for UdpIpEncap {
-    reconfigured_fields!(new, source_port, destination_port, has_checksum);
+    reconfigured_fields!(new, udp);
 
     handlers! {
         "src": "the source",
@@ -81,9 +78,9 @@ impl Element for UdpIpEncap {
                 Ok(String::new())
             };
         "sport": "the source port",
-            read |this, _, _| Ok(this.source_port.to_string()),
+            read |this, _, _| Ok(this.udp.source_port.to_string()),
             write |this, value, _| {
-                UdpPort(this.source_port) = crate::values::read(value)?;
+                UdpPort(this.udp.source_port) = crate::values::read(value)?;
                 Ok(String::new())
             };
         "dst": "the destination",
@@ -93,9 +90,9 @@ impl Element for UdpIpEncap {
                 Ok(String::new())
             };
         "dport": "the destination port",
-            read |this, _, _| Ok(this.destination_port.to_string()),
+            read |this, _, _| Ok(this.udp.destination_port.to_string()),
             write |this, value, _| {
-                UdpPort(this.destination_port) = crate::values::read(value)?;
+                UdpPort(this.udp.destination_port) = crate::values::read(value)?;
                 Ok(String::new())
             };
         "drops": "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
@@ -104,19 +101,10 @@ impl Element for UdpIpEncap {
 
 impl RoutingElement for UdpIpEncap {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, _: &mut Services) -> Destination {
-        let Some(bytes) = self.new.add(packet, UDP_BYTES) else {
-            self.drops += 1;
-            return Destination::DISCARD;
-        };
-        let length = u16::try_from(bytes.len() - HEADER_BYTES).unwrap_or(u16::MAX);
-        let udp = &mut bytes[HEADER_BYTES..][..UDP_BYTES];
-        udp[..2].copy_from_slice(&self.source_port.to_be_bytes());
-        udp[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
-        udp[4..6].copy_from_slice(&length.to_be_bytes());
-        udp[6..].fill(0);
-        if self.has_checksum {
-            set_udp_checksum(bytes, usize::from(length));
+        if self.udp.add(&mut self.new, packet) {
+            return Destination::FIRST;
         }
-        Destination::FIRST
+        self.drops += 1;
+        Destination::DISCARD
     }
 }

@@ -8,7 +8,7 @@ mod schedulers;
 mod shaper;
 mod unqueue;
 
-pub use rate::TokenBucket;
+pub use rate::{EvenRate, TokenBucket};
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

@@ -15,29 +15,52 @@ pub struct StoredRoute {
     pub hop: HopNumber,
 }
 
-/// All routes.
-#[derive(Debug, Default)]
-pub struct RouteTable {
-    /// The routes in the order of adding. A removed one leaves a place, which the next one takes.
-    places: Vec<Option<StoredRoute>>,
-    free: BTreeSet<usize>,
-    by_key: BTreeMap<RouteKey, usize>,
+/// A route of a table.
+pub trait TableRow {
+    /// The destinations: one route of a table has them.
+    type Key: Copy + Ord;
+
+    /// Returns the destinations.
+    fn key(&self) -> Self::Key;
 }
 
-impl RouteTable {
+impl TableRow for StoredRoute {
+    type Key = RouteKey;
+
+    fn key(&self) -> RouteKey {
+        self.route.key
+    }
+}
+
+/// All routes.
+#[derive(Debug)]
+pub struct RouteTable<R: TableRow = StoredRoute> {
+    /// The routes in the order of adding. A removed one leaves a place, which the next one takes.
+    places: Vec<Option<R>>,
+    free: BTreeSet<usize>,
+    by_key: BTreeMap<R::Key, usize>,
+}
+
+impl<R: TableRow> Default for RouteTable<R> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: BTreeSet::new(), by_key: BTreeMap::new() }
+    }
+}
+
+impl<R: TableRow> RouteTable<R> {
     /// Returns the number of routes.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
     /// Returns the route with exactly these destinations.
-    pub fn get(&self, key: RouteKey) -> Option<&StoredRoute> {
+    pub fn get(&self, key: R::Key) -> Option<&R> {
         self.places[*self.by_key.get(&key)?].as_ref()
     }
 
     /// Adds a route, or replaces that with the same destinations.
-    pub fn set(&mut self, stored: StoredRoute) {
-        let key = stored.route.key;
+    pub fn set(&mut self, stored: R) {
+        let key = stored.key();
         let place = match self.by_key.get(&key) {
             Some(place) => *place,
             None => self.free.pop_first().unwrap_or(self.places.len()),
@@ -50,7 +73,7 @@ impl RouteTable {
     }
 
     /// Removes a route.
-    pub fn remove(&mut self, key: RouteKey) -> Option<StoredRoute> {
+    pub fn remove(&mut self, key: R::Key) -> Option<R> {
         let place = self.by_key.remove(&key)?;
         self.free.insert(place);
         self.places[place].take()
@@ -62,10 +85,12 @@ impl RouteTable {
     }
 
     /// Returns the routes in the order of adding.
-    pub fn in_order(&self) -> impl Iterator<Item = &StoredRoute> {
+    pub fn in_order(&self) -> impl Iterator<Item = &R> {
         self.places.iter().flatten()
     }
+}
 
+impl RouteTable {
     /// Returns the routes by key, with a prefix before all prefixes within it.
     pub fn by_prefix(&self) -> impl Iterator<Item = &StoredRoute> {
         self.by_key.values().filter_map(|place| self.places[*place].as_ref())

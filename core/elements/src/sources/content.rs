@@ -2,16 +2,17 @@
 
 use std::rc::Rc;
 use weir_graph::arguments::ElementArguments;
-use weir_graph::engine::{GraphPacket, PacketPool, Reason, SourceBlock};
+use weir_graph::engine::{GraphPacket, HEADROOM, Reason, Services, SourceBlock};
 
 /// The bytes of a packet without DATA.
 pub const DATA_DEFAULT: &[u8] = b"weir sends this text as a packet of sixty-four bytes, if none else.";
 
 /// The most bytes of a packet.
-const LENGTH_MAX: u32 = 65_535;
+pub const LENGTH_MAX: u32 = 65_535;
 
-/// The bytes that all packets of a source share.
+/// The bytes of a source's packets: all share them, or they are random.
 pub struct PacketContent {
+    is_random: bool,
     data: Vec<u8>,
     length: Option<u32>,
     bytes: Rc<SourceBlock>,
@@ -20,9 +21,20 @@ pub struct PacketContent {
 impl PacketContent {
     /// Returns packets with these bytes, cut or repeated to a length if there is one.
     pub fn new(data: Vec<u8>, length: Option<u32>) -> Self {
-        let mut content = Self { data, length, bytes: Rc::new(Vec::new().into()) };
+        let bytes = Rc::new(Vec::new().into());
+        let mut content = Self { is_random: false, data, length, bytes };
         content.make();
         content
+    }
+
+    /// Returns packets with random bytes.
+    pub fn random(length: u32) -> Self {
+        Self { is_random: true, ..Self::new(Vec::new(), Some(length)) }
+    }
+
+    /// Returns true if taking a packet takes random numbers.
+    pub fn is_random(&self) -> bool {
+        self.is_random
     }
 
     /// Reads the argument LENGTH, also by its older name.
@@ -64,7 +76,14 @@ impl PacketContent {
     }
 
     /// Returns a packet.
-    pub fn packet(&self, pool: &mut PacketPool) -> GraphPacket {
-        pool.of_source(Rc::clone(&self.bytes), 0..self.length())
+    pub fn packet(&self, services: &mut Services) -> GraphPacket {
+        if !self.is_random {
+            return services.pool.of_source(Rc::clone(&self.bytes), 0..self.length());
+        }
+        let mut packet = services.pool.of_length(self.length(), HEADROOM);
+        for part in packet.bytes_mut().chunks_mut(8) {
+            part.copy_from_slice(&services.random().to_le_bytes()[..part.len()]);
+        }
+        packet
     }
 }

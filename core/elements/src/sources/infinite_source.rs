@@ -1,10 +1,10 @@
 //! `InfiniteSource`: sends copies of a packet as fast as it can.
 
 use super::content::{DATA_DEFAULT, PacketContent};
-use weir_graph::arguments::{ByteString, RawArgument};
+use weir_graph::arguments::{ByteString, ElementArguments, RawArgument};
 use weir_graph::engine::{
-    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    OrderDependence, Reason, SignalId, TaskRun, WaitsFor, most_packets,
+    BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, Reason, SignalId, TaskRun, WaitsFor, most_packets,
 };
 use weir_graph::{handlers, reconfigured_fields};
 
@@ -46,34 +46,42 @@ Handlers:
     build: |cx| {
         let mut args = cx.arguments();
         let data = args.either("DATA").or(ByteString(DATA_DEFAULT.to_vec())).0;
+        let arguments = SourceArguments::read(&mut args);
+        let length = PacketContent::read_length(&mut args);
+        args.end()?;
+        let content = PacketContent::new(data, length);
+        Ok(BuiltElement::emitting(InfiniteSource::new(content, arguments, cx)))
+    },
+};
+
+/// The arguments that do not concern the bytes of packets.
+pub struct SourceArguments {
+    limit: i64,
+    burst: u32,
+    active: bool,
+    has_time: bool,
+    end_call: Option<String>,
+}
+
+impl SourceArguments {
+    /// Reads the arguments LIMIT, BURST, ACTIVE, TIMESTAMP, STOP and END_CALL.
+    pub fn read(args: &mut ElementArguments<'_, '_>) -> Self {
         let limit = args.either("LIMIT").or(-1);
         let burst = args.either("BURST").within(1..=i32::MAX.unsigned_abs()).or(1);
         let active = args.either("ACTIVE").or(true);
         let has_time = args.keyword("TIMESTAMP").or(true);
-        let length = PacketContent::read_length(&mut args);
         let stop = args.keyword("STOP").or(false);
         let call: Option<RawArgument> = args.keyword("END_CALL").optional();
         if stop && call.is_some() {
             args.error("END_CALL", "not together with STOP");
         }
-        args.end()?;
         let end_call = if stop { Some("stop".to_owned()) } else { call.map(|call| call.0) };
-        let nonempty = cx.services.signals.create(active);
-        Ok(BuiltElement::emitting(InfiniteSource {
-            content: PacketContent::new(data, length),
-            limit,
-            burst,
-            active,
-            has_time,
-            end_call,
-            count: 0,
-            nonempty,
-            waits_for: WaitsFor::Nothing,
-        }))
-    },
-};
+        Self { limit, burst, active, has_time, end_call }
+    }
+}
 
-struct InfiniteSource {
+/// A source that sends as fast as it can.
+pub struct InfiniteSource {
     content: PacketContent,
     /// Negative for no limit.
     limit: i64,
@@ -87,6 +95,14 @@ struct InfiniteSource {
 }
 
 impl InfiniteSource {
+    /// Returns a source that has sent no packet.
+    pub fn new(content: PacketContent, arguments: SourceArguments, cx: &mut BuildContext<'_>) -> Self {
+        let SourceArguments { limit, burst, active, has_time, end_call } = arguments;
+        let nonempty = cx.services.signals.create(active);
+        let waits_for = WaitsFor::Nothing;
+        Self { content, limit, burst, active, has_time, end_call, count: 0, nonempty, waits_for }
+    }
+
     /// Returns the number of packets that are left, at most `most`.
     fn left(&self, most: usize) -> usize {
         match u64::try_from(self.limit) {
@@ -97,7 +113,7 @@ impl InfiniteSource {
 
     fn next(&mut self, cx: &mut ElementContext<'_>) -> GraphPacket {
         self.count += 1;
-        let mut packet = self.content.packet(&mut cx.services.pool);
+        let mut packet = self.content.packet(cx.services);
         if self.has_time {
             let now = cx.services.now();
             packet.set_time(now);
@@ -136,7 +152,8 @@ impl Element for InfiniteSource {
     }
 
     fn effects(&self) -> Option<Effects> {
-        Some(if self.has_time { Effects::CLOCK } else { Effects::NONE })
+        let clock = if self.has_time { Effects::CLOCK } else { Effects::NONE };
+        Some(if self.content.is_random() { clock.and(Effects::RANDOM) } else { clock })
     }
 
     fn nonempty_signal(&self) -> Option<SignalId> {

@@ -2,10 +2,12 @@
 
 mod content;
 mod discard;
+mod fast_udp_source;
 mod from_dump;
 mod idle;
 mod infinite_source;
 mod link_type;
+mod random_source;
 mod rated_source;
 mod replay;
 mod summary;
@@ -19,7 +21,9 @@ pub const CLASSES: &[&ElementClass] = &[
     &idle::CLASS,
     &discard::CLASS,
     &infinite_source::CLASS,
+    &random_source::CLASS,
     &rated_source::CLASS,
+    &fast_udp_source::CLASS,
     &timed::SOURCE,
     &timed::SINK,
     &from_dump::CLASS,

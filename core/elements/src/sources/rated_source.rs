@@ -94,7 +94,7 @@ impl RatedSource {
         }
         self.bucket.remove(1);
         self.count += 1;
-        let mut packet = self.content.packet(&mut cx.services.pool);
+        let mut packet = self.content.packet(cx.services);
         packet.set_time(now);
         Some(packet)
     }

@@ -167,7 +167,7 @@ impl Element for TimedSource {
             return;
         }
         let now = cx.services.now();
-        let mut packet = self.content.packet(&mut cx.services.pool);
+        let mut packet = self.content.packet(cx.services);
         packet.set_time(now);
         self.count += 1;
         cx.emit(0, packet);
