@@ -14,11 +14,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use weir_graph::control::{ControlHandlers, ControlSession, HandlerCall};
-use weir_graph::engine::{HandlerError, HandlerFault, Router};
+use weir_graph::engine::{DeviceWaker, HandlerError, HandlerFault, Router};
 use weir_os::socket::{SocketError, SocketFile, listen};
 use weir_units::Escape as _;
 
@@ -85,9 +85,9 @@ pub enum ControlServerError {
 }
 
 /// A call, and the way back to the connection.
-struct PendingCall {
-    call: HandlerCall,
-    answer: SyncSender<Result<String, HandlerError>>,
+pub(crate) struct PendingCall {
+    pub call: HandlerCall,
+    pub answer: SyncSender<Result<String, HandlerError>>,
 }
 
 /// The state that the threads share.
@@ -97,6 +97,8 @@ struct SharedState {
     is_closing: AtomicBool,
     /// The thread of the graph.
     graph: Thread,
+    /// Ends another kind of wait of this thread, such as one for devices.
+    waker: OnceLock<DeviceWaker>,
     next: AtomicU64,
     /// The open connections by their number.
     open: Mutex<BTreeMap<u64, PeerStream>>,
@@ -129,6 +131,7 @@ impl ControlServer {
             is_pending: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             graph: thread::current(),
+            waker: OnceLock::new(),
             next: AtomicU64::new(0),
             open: Mutex::default(),
         });
@@ -150,6 +153,23 @@ impl ControlServer {
         self.listeners.iter().map(|(_, address)| address)
     }
 
+    /// Sets a function that ends a wait of the graph, such as one for devices, when a call comes.
+    pub fn set_waker(&self, waker: DeviceWaker) {
+        // A graph has one way to wait, so this comes once.
+        _ = self.shared.waker.set(waker);
+    }
+
+    /// Returns the calls that wait: at most one of each connection.
+    pub(crate) fn pending(&self) -> Vec<PendingCall> {
+        self.shared.is_pending.store(false, Ordering::Release);
+        let calls: Vec<PendingCall> = self.calls.try_iter().take(CONTROL_CONNECTIONS_MAX).collect();
+        if calls.len() == CONTROL_CONNECTIONS_MAX {
+            // Further ones may be there.
+            self.shared.is_pending.store(true, Ordering::Release);
+        }
+        calls
+    }
+
     /// Executes the calls that wait: at most one of each connection, so that the graph goes on.
     #[inline]
     pub fn serve(&self, router: &mut Router) {
@@ -159,13 +179,10 @@ impl ControlServer {
     }
 
     fn serve_pending(&self, router: &mut Router) {
-        self.shared.is_pending.store(false, Ordering::Release);
-        for _ in 0..CONTROL_CONNECTIONS_MAX {
-            let Ok(PendingCall { call, answer }) = self.calls.try_recv() else { return };
+        for PendingCall { call, answer } in self.pending() {
             // A connection that is gone needs no answer.
             _ = answer.send(router.call_handler(&call));
         }
-        self.shared.is_pending.store(true, Ordering::Release);
     }
 
     /// Waits for a call, at most for this time. May return earlier.
@@ -352,6 +369,9 @@ impl ControlHandlers for GraphThread<'_> {
         self.calls.send(PendingCall { call, answer }).map_err(|_| gone())?;
         self.shared.is_pending.store(true, Ordering::Release);
         self.shared.graph.unpark();
+        if let Some(waker) = self.shared.waker.get() {
+            waker();
+        }
         answered.recv().unwrap_or_else(|_| Err(gone()))
     }
 }

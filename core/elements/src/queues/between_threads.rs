@@ -1,10 +1,10 @@
 //! A queue whose neighbours are on different threads. Both threads have one element for it.
 
-use super::queue::{QueueKind, StoredPackets, queue_handlers};
+use super::queue::{QueueKind, StoredPackets, earlier_packets, queue_handlers};
 use std::sync::Arc;
 use weir_graph::engine::{
-    ArrivedPackets, Batch, Element, ElementContext, EmittingElement, GraphPacket, QueueDiscipline, QueueSide,
-    SignalId, ThreadQueue,
+    ArrivedPackets, Batch, Element, ElementContext, EmittingElement, GraphPacket, PacketPool, QueueCounts,
+    QueueDiscipline, QueueSide, SignalId, ThreadQueue,
 };
 
 /// One side of a queue between threads: that which adds packets, or that which removes them and has the handlers.
@@ -54,6 +54,12 @@ impl QueueBetweenThreads {
         }
     }
 
+    /// Removes all packets, on the side that removes them.
+    pub fn drain(&mut self, pool: &mut PacketPool) -> (Vec<GraphPacket>, QueueCounts) {
+        let counts = QueueCounts { drops: self.packets.drops(), highwater: self.packets.highwater() };
+        (self.packets.drain(&mut self.taken, pool), counts)
+    }
+
     fn wake_for_room(&self, is_room: bool, cx: &ElementContext<'_>) {
         if is_room {
             cx.services.wake_other_thread(cx.element(), QueueSide::Room);
@@ -96,6 +102,18 @@ impl StoredPackets for QueueBetweenThreads {
 }
 
 impl Element for QueueBetweenThreads {
+    fn take_state(&mut self, earlier: &mut dyn std::any::Any, cx: &mut ElementContext<'_>) {
+        let Some((packets, counts)) = earlier_packets(earlier, cx) else { return };
+        self.packets.restore(packets, self.discipline, counts, &mut cx.services.pool);
+        // Both sides are made already, and this may be either.
+        if !self.packets.is_empty() {
+            cx.services.wake_other_thread(cx.element(), QueueSide::Packets);
+        }
+        if self.packets.room() == 0 {
+            cx.services.wake_other_thread(cx.element(), QueueSide::NoRoom);
+        }
+    }
+
     fn nonempty_signal(&self) -> Option<SignalId> {
         self.kind.is_nonempty.then_some(self.nonempty)
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
     Batch, BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost,
-    EmittingElement, GraphPacket, OrderDependence, SignalId,
+    EmittingElement, GraphPacket, OrderDependence, QueueCounts, SignalId,
 };
 
 /// The part of the manuals that all queues share.
@@ -204,6 +204,18 @@ fn build(cx: &mut BuildContext<'_>, kind: QueueKind) -> Result<BuiltElement, Arg
     }))
 }
 
+/// Takes the packets and the counts of a queue from another configuration, within a thread or between two.
+pub fn earlier_packets(
+    earlier: &mut dyn std::any::Any,
+    cx: &mut ElementContext<'_>,
+) -> Option<(Vec<GraphPacket>, QueueCounts)> {
+    if let Some(queue) = earlier.downcast_mut::<Queue>() {
+        let counts = QueueCounts { drops: queue.drops, highwater: queue.highwater };
+        return Some((queue.packets.drain(..).collect(), counts));
+    }
+    Some(earlier.downcast_mut::<QueueBetweenThreads>()?.drain(&mut cx.services.pool))
+}
+
 struct Queue {
     kind: QueueKind,
     capacity: usize,
@@ -288,10 +300,10 @@ impl StoredPackets for Queue {
 
 impl Element for Queue {
     fn take_state(&mut self, earlier: &mut dyn std::any::Any, cx: &mut ElementContext<'_>) {
-        let Some(earlier) = earlier.downcast_mut::<Queue>() else { return };
+        let Some((packets, counts)) = earlier_packets(earlier, cx) else { return };
         // Also those that exceed a smaller capacity, so that no packet is lost.
-        self.packets.append(&mut earlier.packets);
-        (self.drops, self.highwater) = (earlier.drops, earlier.highwater.max(self.packets.len()));
+        self.packets.extend(packets);
+        (self.drops, self.highwater) = (counts.drops, counts.highwater.max(self.packets.len()));
         if !self.packets.is_empty() {
             cx.services.wake(self.nonempty);
         }

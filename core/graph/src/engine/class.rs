@@ -102,6 +102,11 @@ impl Effects {
         self.0 & other.0 != 0 || (is_control(self) && other.0 != 0) || (is_control(other) && self.0 != 0)
     }
 
+    /// Returns true if the element has a file.
+    pub fn has_files(self) -> bool {
+        self.0 & Effects::FILES.0 != 0
+    }
+
     /// Returns true if the element stops the driver or calls handlers.
     pub fn is_control(self) -> bool {
         self.0 & Effects::CONTROL.0 != 0

@@ -8,7 +8,7 @@ use super::element::{BuiltElement, Destination, Reason};
 use super::names::DefinedNames;
 use super::packet::{GraphPacket, PacketPool};
 use super::ports::{ElementPorts, PortReference};
-use super::replace::Replacement;
+use super::replace::{OtherArguments, Replacement};
 use super::schedule::Schedule;
 use super::signal::{SignalId, SignalTable, WaitsFor};
 use super::threads::{QueueSide, ThreadState};
@@ -16,9 +16,8 @@ use crate::arguments::ArgumentContext;
 use crate::language::ElementDeclaration;
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 use weir_units::Timestamp;
 
 /// The services that all elements share: packets, time, the system.
@@ -53,7 +52,7 @@ pub struct Services {
     /// The way to another configuration, if the graph may be replaced.
     pub(super) replacement: Option<Box<Replacement>>,
     /// The arguments of elements that have got others while the graph runs.
-    pub(super) reconfigured: BTreeMap<usize, Arc<str>>,
+    pub(super) reconfigured: OtherArguments,
     /// The elements that wait for a signal of the system, by its number.
     pub(super) system_signals: BTreeSet<(i32, usize)>,
     /// Pairs of elements of which the first has the state of the second.
@@ -92,7 +91,7 @@ impl Services {
             changed_effects: Vec::new(),
             handler_depth: 0,
             replacement: None,
-            reconfigured: BTreeMap::new(),
+            reconfigured: OtherArguments::default(),
             system_signals: BTreeSet::new(),
             references: RefCell::default(),
             threads: None,

@@ -67,6 +67,7 @@ impl Router {
             self.run_task(element);
             self.switch();
         }
+        self.state_signals();
         let is_watching = !self.services.watching.is_empty();
         if is_watching {
             self.look_at_devices();

@@ -5,6 +5,8 @@
 
 use super::context::ElementContext;
 use super::element::{HandlerDefinition, Reason};
+use super::threads::ThreadedGraph;
+use crate::control::{HandlerAction, HandlerCall};
 use crate::language::{FlatConfiguration, FlatLayout, Requirement};
 use crate::nearest::suggestion;
 use std::fmt::Write;
@@ -81,7 +83,15 @@ const OF_GRAPHS: &[HandlerDefinition] = &[
 ];
 
 /// The handler that exists only in a graph that can be replaced.
-const REPLACES: &str = "hotconfig";
+pub const REPLACES: &str = "hotconfig";
+
+impl HandlerCall {
+    /// Returns the call of a handler, with the value behind a space.
+    pub fn of(action: HandlerAction, call: &str) -> Self {
+        let (name, value) = split(call);
+        Self { action, name: name.to_owned(), value: value.to_owned() }
+    }
+}
 
 /// Reads a handler, with an argument behind a space.
 pub(super) fn read(cx: &mut ElementContext<'_>, call: &str) -> Result<String, HandlerError> {
@@ -93,6 +103,23 @@ pub(super) fn read(cx: &mut ElementContext<'_>, call: &str) -> Result<String, Ha
 pub(super) fn write(cx: &mut ElementContext<'_>, call: &str) -> Result<String, HandlerError> {
     let (name, value) = split(call);
     write_named(cx, name, value)
+}
+
+/// Calls a handler for another program, or for another thread.
+pub(super) fn call(cx: &mut ElementContext<'_>, call: &HandlerCall) -> Result<String, HandlerError> {
+    let HandlerCall { action, name, value } = call;
+    // An element can be called by its number, from 1 on.
+    let numbered = name.split_once('.').and_then(|(number, handler)| {
+        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+        Some(format!("{}.{handler}", cx.graph.declared.get(index)?.name))
+    });
+    let name = numbered.as_deref().unwrap_or(name);
+    match action {
+        HandlerAction::Read => read_named(cx, name, value),
+        HandlerAction::Write => write_named(cx, name, value),
+        HandlerAction::CheckRead => check(cx, name, true).map(|()| String::new()),
+        HandlerAction::CheckWrite => check(cx, name, false).map(|()| String::new()),
+    }
 }
 
 /// Reads a handler.
@@ -108,8 +135,8 @@ pub(super) fn read_named(
         };
     };
     let index = find(cx, element)?;
-    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, argument, false) {
-        return Ok(result?);
+    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, argument, HandlerAction::Read) {
+        return result;
     }
     if let Some(text) = read_common(cx, index, handler) {
         return Ok(text);
@@ -137,14 +164,14 @@ pub(super) fn write_named(
                 cx.services.stop();
                 Ok(String::new())
             }
-            REPLACES if cx.services.replacement.is_some() => Ok(super::replace::replace(cx, value)?),
+            REPLACES if can_be_replaced(cx) => Ok(super::replace::replace(cx, value)?),
             _ => Err(no_handler(name, name, &of_graph(cx), &[], false)),
         };
     };
     let value = value.trim();
     let index = find(cx, element)?;
-    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, value, true) {
-        return Ok(result?);
+    if let Some(result) = super::threads::call_elsewhere(cx, index, handler, value, HandlerAction::Write) {
+        return result;
     }
     if let Some(result) = write_task(cx, index, handler, value) {
         result?;
@@ -172,7 +199,7 @@ pub(super) fn write_named(
 }
 
 /// Checks that a handler exists, and can be read or written.
-pub(super) fn check(cx: &mut ElementContext<'_>, name: &str, is_read: bool) -> Result<(), HandlerError> {
+fn check(cx: &mut ElementContext<'_>, name: &str, is_read: bool) -> Result<(), HandlerError> {
     let (handler, all, exported) = match name.rsplit_once('.') {
         None => (name, of_graph(cx), &[][..]),
         Some((element, handler)) => {
@@ -207,8 +234,18 @@ fn can_reconfigure(cx: &mut ElementContext<'_>, index: usize) -> bool {
     cx.elements[index].as_mut().is_some_and(|it| it.element().can_reconfigure())
 }
 
+/// Returns true if another configuration can take the place of the graph.
+fn can_be_replaced(cx: &ElementContext<'_>) -> bool {
+    cx.services.replacement.is_some() || threaded(cx).is_some_and(|it| it.replacement_errors().is_some())
+}
+
+/// Returns the facts that the threads of the graph share, if it has some.
+fn threaded<'a>(cx: &'a ElementContext<'_>) -> Option<&'a ThreadedGraph> {
+    Some(&cx.services.threads.as_ref()?.part.graph)
+}
+
 fn of_graph(cx: &ElementContext<'_>) -> Vec<HandlerDefinition> {
-    let is_there = |it: &&HandlerDefinition| it.name != REPLACES || cx.services.replacement.is_some();
+    let is_there = |it: &&HandlerDefinition| it.name != REPLACES || can_be_replaced(cx);
     OF_GRAPHS.iter().filter(is_there).copied().collect()
 }
 
@@ -266,7 +303,10 @@ fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Opti
     Some(match handler {
         "name" => declared.name.to_string(),
         "class" => declared.class.to_string(),
-        "config" => cx.services.reconfigured.get(&index).unwrap_or(&declared.configuration).to_string(),
+        "config" => {
+            let reconfigured = cx.services.reconfigured.all();
+            reconfigured.get(&index).unwrap_or(&declared.configuration).to_string()
+        }
         "handlers" => {
             let all = all_handlers(cx, index);
             list(&all, exported_handlers(cx, index))
@@ -356,7 +396,15 @@ fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
             lines(&mut all.into_iter().map(str::to_owned))
         }
         "handlers" => list(&of_graph(cx), &[]),
-        "errors" => cx.services.replacement.as_ref().map_or(String::new(), |it| it.errors.clone()),
+        "errors" => {
+            let of_threads = || threaded(cx)?.replacement_errors();
+            cx.services
+                .replacement
+                .as_ref()
+                .map(|it| it.errors.clone())
+                .or_else(of_threads)
+                .unwrap_or_default()
+        }
         _ => return None,
     })
 }
@@ -364,7 +412,7 @@ fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
 /// Returns the flat configuration, with the present arguments of its elements.
 fn flat(cx: &ElementContext<'_>) -> FlatConfiguration {
     let mut flat = FlatConfiguration { elements: cx.graph.declared.clone(), ..cx.graph.rest.clone() };
-    for (element, configuration) in &cx.services.reconfigured {
+    for (element, configuration) in &*cx.services.reconfigured.all() {
         if let Some(element) = flat.elements.get_mut(*element) {
             element.configuration = configuration.clone();
         }

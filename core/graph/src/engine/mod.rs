@@ -50,7 +50,7 @@ pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets, route_each,
 };
-pub use handler::{HandlerError, HandlerFault};
+pub use handler::{HandlerError, HandlerFault, REPLACES};
 pub use names::DefinedNames;
 pub use packet::{
     ArrivedPackets, GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock,
@@ -63,7 +63,7 @@ pub use router::{ElementClasses, ElementGraph, GraphError, Router, RunOptions};
 pub use schedule::{TICKETS_DEFAULT, TICKETS_MAX};
 pub use signal::{SignalId, SignalTable, WaitsFor};
 pub use threads::{
-    ForcedTogether, QueueDiscipline, QueueSide, QueueThreads, THREADS_MAX, ThreadCall, ThreadLink,
-    ThreadMessage, ThreadOrder, ThreadPart, ThreadPlacement, ThreadQueue, ThreadWait, ThreadedGraph,
-    WaitGraph,
+    ForcedTogether, QueueCounts, QueueDiscipline, QueueSide, QueueThreads, RunningPlacement, THREADS_MAX,
+    ThreadCall, ThreadLink, ThreadMessage, ThreadOrder, ThreadPart, ThreadPlacement, ThreadQueue, ThreadWait,
+    ThreadedGraph, WaitGraph,
 };

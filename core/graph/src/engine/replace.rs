@@ -12,10 +12,22 @@ use super::router::{ElementClasses, GraphError, GraphNames, Router, RunOptions, 
 use crate::arguments::ArgumentContext;
 use crate::arguments::text::uncomment;
 use crate::language::{ElementDeclaration, FlatConfiguration};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Parses the text of a configuration. An error is one line for each error of the text.
 type ParseConfiguration = dyn Fn(&str) -> Result<FlatConfiguration, Reason>;
+
+/// The arguments of elements that have got others while the graph runs. The threads of a graph share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OtherArguments(Arc<Mutex<BTreeMap<usize, Arc<str>>>>);
+
+impl OtherArguments {
+    /// Returns the arguments by the index of their element.
+    pub fn all(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The way from a running graph to another one.
 pub(super) struct Replacement {
@@ -87,7 +99,8 @@ impl Router {
 /// Handles `hotconfig`.
 pub(super) fn replace(cx: &mut ElementContext<'_>, text: &str) -> Result<String, Reason> {
     if cx.services.threads.is_some() {
-        return Err("the graph cannot be replaced: it runs on several threads".to_owned());
+        let why = "hotconfig: on several threads it can be called from a control socket only";
+        return Err(why.to_owned());
     }
     let Some(mut replacement) = cx.services.replacement.take() else {
         return Err("the graph cannot be replaced: it runs without --allow-reconfigure".to_owned());
@@ -199,7 +212,7 @@ pub(super) fn reconfigure(cx: &mut ElementContext<'_>, index: usize, text: &str)
     let is_done = cx.with_element(index, |it, cx| it.element().reconfigure(other.element(), cx));
     match is_done {
         Some(true) => {
-            cx.services.reconfigured.insert(index, configuration);
+            cx.services.reconfigured.all().insert(index, configuration);
             Ok(())
         }
         Some(false) => Err("the element cannot take these arguments while it runs: use hotconfig".to_owned()),

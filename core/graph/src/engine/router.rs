@@ -5,7 +5,7 @@ use super::class::{Effects, ElementClass};
 use super::clock::GraphClock;
 use super::context::{ElementContext, Services};
 use super::driver::Driver;
-use super::effects::{System, TextOutput};
+use super::effects::{DeviceWaker, System, TextOutput};
 use super::element::BuiltElement;
 use super::handler::HandlerError;
 use super::names::DefinedNames;
@@ -16,7 +16,7 @@ use super::rank::{ElementRank, ranks};
 use super::schedule::TICKETS_DEFAULT;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
-use crate::control::{HandlerAction, HandlerCall};
+use crate::control::HandlerCall;
 use crate::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
 use crate::nearest::suggestion;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -348,23 +348,16 @@ impl Router {
     ///
     /// Fails as the handler does, or if there is none.
     pub fn call_handler(&mut self, call: &HandlerCall) -> Result<String, HandlerError> {
-        let HandlerCall { action, name, value } = call;
-        // An element can be called by its number, from 1 on.
-        let numbered = name.split_once('.').and_then(|(number, handler)| {
-            let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-            Some(format!("{}.{handler}", self.graph.declared.get(index)?.name))
-        });
-        let name = numbered.as_deref().unwrap_or(name);
-        let cx = &mut self.context(usize::MAX);
-        let result = match action {
-            HandlerAction::Read => super::handler::read_named(cx, name, value),
-            HandlerAction::Write => super::handler::write_named(cx, name, value),
-            HandlerAction::CheckRead => super::handler::check(cx, name, true).map(|()| String::new()),
-            HandlerAction::CheckWrite => super::handler::check(cx, name, false).map(|()| String::new()),
-        };
+        let result = super::handler::call(&mut self.context(usize::MAX), call);
         self.dispatch();
         self.switch();
         result
+    }
+
+    /// Returns a function that ends a wait of this graph for devices, from any thread; `None` in a system that never waits
+    /// long.
+    pub fn device_waker(&mut self) -> Option<DeviceWaker> {
+        self.services.system.device_waker()
     }
 
     /// Returns true if the graph has stopped itself.

@@ -4,11 +4,13 @@
 //! when no thread has anything to do: all of them wait for work, and all inboxes are empty. Then no message can come any
 //! more, and the graph stops.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use weir_graph::engine::{DeviceWaker, ThreadCall, ThreadLink, ThreadMessage, ThreadWait};
+use weir_graph::engine::{
+    DeviceWaker, HandlerError, HandlerFault, ThreadCall, ThreadLink, ThreadMessage, ThreadWait,
+};
 
 #[derive(Debug, Default)]
 struct Inbox {
@@ -16,6 +18,10 @@ struct Inbox {
     /// The thread waits for work.
     is_idle: bool,
     has_ended: bool,
+    /// The signals of the system for which elements of the thread wait.
+    signals: BTreeSet<i32>,
+    /// The signals that the thread has not handled yet.
+    unhandled: usize,
 }
 
 #[derive(Debug)]
@@ -36,6 +42,9 @@ pub struct ThreadHub {
     /// An inbox may have messages: for a look without the lock.
     has_messages: Vec<AtomicBool>,
     is_stopped: AtomicBool,
+    is_paused: AtomicBool,
+    /// The graph goes on when no thread has anything to do: something outside can give it work.
+    is_kept: AtomicBool,
 }
 
 impl ThreadHub {
@@ -51,6 +60,8 @@ impl ThreadHub {
             device_wakers: (0..inboxes).map(|_| OnceLock::new()).collect(),
             has_messages: (0..inboxes).map(|_| AtomicBool::new(false)).collect(),
             is_stopped: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
         }
     }
 
@@ -129,13 +140,17 @@ impl ThreadHub {
                 return Some(message);
             }
             // The thread that started the others outlives the graph.
-            if reason != ThreadWait::Message && self.is_stopped() && thread + 1 < state.inboxes.len() {
+            let is_over = || self.is_stopped() || self.is_paused();
+            if reason != ThreadWait::Message && is_over() && thread + 1 < state.inboxes.len() {
                 return None;
             }
             if reason == ThreadWait::Work {
                 state.inboxes[thread].is_idle = true;
                 let (_, threads) = state.inboxes.split_last()?;
-                if threads.iter().all(|inbox| inbox.is_idle && inbox.messages.is_empty() || inbox.has_ended) {
+                let has_no_work = |inbox: &Inbox| {
+                    inbox.is_idle && inbox.messages.is_empty() && inbox.signals.is_empty() || inbox.has_ended
+                };
+                if !self.is_kept.load(Ordering::Acquire) && threads.iter().all(has_no_work) {
                     self.stop_all();
                     return None;
                 }
@@ -157,6 +172,57 @@ impl ThreadHub {
     /// Returns true if the graph stops.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// Has the graph go on when no thread has anything to do.
+    pub fn keep(&self) {
+        self.is_kept.store(true, Ordering::Release);
+    }
+
+    /// Lets threads end their run when their present tasks have ended, or run again.
+    pub fn pause(&self, is_paused: bool) {
+        // Behind the lock, so that no thread looks before and waits afterwards.
+        let _state = self.lock();
+        self.is_paused.store(is_paused, Ordering::Release);
+        if is_paused {
+            (0..self.wakes.len()).for_each(|thread| self.wake(thread));
+        }
+    }
+
+    /// Returns true if the graph pauses.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Acquire)
+    }
+
+    /// Sets the signals for which elements of a thread wait.
+    pub fn set_signals(&self, thread: usize, signals: &BTreeSet<i32>) {
+        let mut state = self.lock();
+        let inbox = &mut state.inboxes[thread];
+        inbox.signals.clone_from(signals);
+        inbox.unhandled = 0;
+        if let Some(starter) = self.wakes.len().checked_sub(1) {
+            self.post(&mut state, starter, ThreadMessage::Attention);
+        }
+    }
+
+    /// Returns the signals for which elements wait. `None` while elements handle one, and may wait for it again.
+    pub fn signals(&self) -> Option<BTreeSet<i32>> {
+        let state = self.lock();
+        let threads = || state.inboxes.iter().filter(|inbox| !inbox.has_ended);
+        let is_handled = threads().all(|inbox| inbox.unhandled == 0);
+        is_handled.then(|| threads().flat_map(|inbox| &inbox.signals).copied().collect())
+    }
+
+    /// Sends a signal to the threads that wait for it.
+    pub fn deliver_signal(&self, number: i32) {
+        let mut state = self.lock();
+        for thread in 0..state.inboxes.len() {
+            let inbox = &mut state.inboxes[thread];
+            if !inbox.has_ended && inbox.signals.contains(&number) {
+                inbox.unhandled += 1;
+                self.post(&mut state, thread, ThreadMessage::Signal(number));
+            }
+        }
     }
 
     fn stop_all(&self) {
@@ -193,7 +259,8 @@ impl ThreadHub {
 }
 
 fn ended(thread: usize, id: u64) -> ThreadMessage {
-    ThreadMessage::Answer { id, result: Err(format!("thread {thread} has ended")) }
+    let text = format!("thread {thread} has ended");
+    ThreadMessage::Answer { id, result: Err(HandlerError { fault: HandlerFault::NoGraph, text }) }
 }
 
 /// A thread's way to the others.
@@ -219,8 +286,16 @@ impl ThreadLink for HubLink {
         self.hub.is_stopped()
     }
 
+    fn is_paused(&self) -> bool {
+        self.hub.is_paused()
+    }
+
     fn stop(&self) {
         self.hub.stop();
+    }
+
+    fn wait_for_signals(&self, signals: &BTreeSet<i32>) {
+        self.hub.set_signals(self.thread, signals);
     }
 }
 

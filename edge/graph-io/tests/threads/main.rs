@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod control;
 mod graphs;
 mod handlers;
 mod queues;

@@ -80,12 +80,6 @@ pub enum GraphCommandError {
         /// The reason.
         source: DrawingError,
     },
-    /// An option works on one thread alone.
-    #[error("{option} needs a graph on one thread: leave -j out")]
-    OneThread {
-        /// The option.
-        option: &'static str,
-    },
     /// Handlers failed, or results are not complete; the reasons were printed.
     #[error("{}: {count} {} failed", name.escaped(), if *.count == 1 { "result" } else { "results" })]
     Incomplete {

@@ -9,7 +9,6 @@ use crate::Failure;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_elements::AllElements;
 use weir_graph::engine::{Router, RunOptions};
@@ -90,14 +89,6 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
     let threads = usize::from(args.threads);
-    let needs_one_thread = [
-        ("-R", args.allow_reconfigure),
-        ("-p", !args.ports.is_empty()),
-        ("-u", !args.unix_sockets.is_empty()),
-    ];
-    if let Some((option, _)) = needs_one_thread.into_iter().find(|(_, is_given)| threads > 1 && *is_given) {
-        return Err(GraphCommandError::OneThread { option }.into());
-    }
     let control = control_server(args)?;
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
     let mut graph = if args.simtime {
@@ -114,9 +105,13 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         RunningGraph::on_threads(flat, options, threads, &signals.arrived(), warn)
     }
     .map_err(|errors| faulty(&name, &errors))?;
-    if let (true, RunningGraph::One(router)) = (args.allow_reconfigure, &mut graph) {
+    if args.allow_reconfigure {
         let definitions = args.configuration.definitions()?;
-        router.allow_replacement(move |text| parse_text(text, &definitions, &libraries), AllElements);
+        let parse = move |text: &str| parse_text(text, &definitions, &libraries);
+        match &mut graph {
+            RunningGraph::One(router) => router.allow_replacement(parse, AllElements),
+            RunningGraph::Several(graph) => graph.allow_replacement(parse),
+        }
     }
     // From here on the graph receives packets, and a signal ends it in an orderly way.
     signals.catch()?;
@@ -125,8 +120,9 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
         match &mut graph {
             RunningGraph::One(router) => run_graph(router, &mut signals, control.as_ref()),
             RunningGraph::Several(graph) => {
-                let has_arrived = signals.arrived();
-                graph.run(|| has_arrived.load(Ordering::Relaxed)).map_err(|errors| faulty(&name, &errors))?;
+                let control = control.as_ref();
+                let result = graph.run_controlled(control, |graph| signals.end_threads(graph));
+                result.map_err(|errors| faulty(&name, &errors))?;
             }
         }
     }
@@ -192,6 +188,9 @@ fn control_server(args: &GraphRunArgs) -> Result<Option<ControlServer>, GraphCom
 
 /// Runs a graph until it stops, or nothing is left to do.
 fn run_graph(router: &mut Router, signals: &mut GraphSignals, control: Option<&ControlServer>) {
+    if let (Some(control), Some(waker)) = (control, router.device_waker()) {
+        control.set_waker(waker);
+    }
     loop {
         if signals.end(router) {
             return;

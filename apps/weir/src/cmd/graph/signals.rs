@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_graph::engine::Router;
+use weir_graph_io::GraphThreads;
 
 /// A signal that is caught.
 #[derive(Debug, Default)]
@@ -54,9 +55,27 @@ impl GraphSignals {
         Arc::clone(&self.any)
     }
 
-    /// Passes signals to the scripts that wait for them. Returns true if another signal ends the run.
+    /// Passes signals to the scripts of a graph that wait for them. Returns true if another signal ends the run.
     pub fn end(&mut self, router: &mut Router) -> bool {
-        let mut is_over = false;
+        let (signals, is_over) = self.take();
+        signals.into_iter().for_each(|signal| router.handle_signal(signal));
+        self.wait_for(router.system_signals());
+        is_over
+    }
+
+    /// Does the same for a graph on several threads.
+    pub fn end_threads(&mut self, graph: &GraphThreads) -> bool {
+        // While a script handles a signal, others wait: it may be about to wait for the next one.
+        let Some(wanted) = graph.system_signals() else { return false };
+        self.wait_for(wanted);
+        let (signals, is_over) = self.take();
+        signals.into_iter().for_each(|signal| graph.handle_signal(signal));
+        is_over
+    }
+
+    /// Returns the signals that have arrived and for which scripts wait, and true if another one ends the run.
+    fn take(&mut self) -> (Vec<i32>, bool) {
+        let (mut signals, mut is_over) = (Vec::new(), false);
         if self.any.load(Ordering::Relaxed) {
             self.any.store(false, Ordering::SeqCst);
             for (signal, caught) in &self.caught {
@@ -64,21 +83,20 @@ impl GraphSignals {
                     continue;
                 }
                 if self.wanted.contains(signal) {
-                    router.handle_signal(*signal);
+                    signals.push(*signal);
                 } else {
                     is_over = true;
                     caught.is_default.store(true, Ordering::SeqCst);
                 }
             }
         }
-        let wanted = router.system_signals();
-        if wanted != self.wanted {
-            self.wait_for(wanted);
-        }
-        is_over
+        (signals, is_over)
     }
 
     fn wait_for(&mut self, wanted: BTreeSet<i32>) {
+        if wanted == self.wanted {
+            return;
+        }
         for signal in &wanted {
             // A signal that the system does not let the program catch has its default effect.
             if !self.caught.contains_key(signal) && self.catch_one(*signal).is_err() {

@@ -139,7 +139,7 @@ impl RunningGraph {
     pub fn names(&self) -> Vec<Arc<str>> {
         match self {
             Self::One(router) => router.graph().declared.iter().map(|it| Arc::clone(&it.name)).collect(),
-            Self::Several(graph) => graph.names().to_vec(),
+            Self::Several(graph) => graph.names().cloned().collect(),
         }
     }
 }

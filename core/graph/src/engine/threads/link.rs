@@ -1,17 +1,24 @@
 //! Messages between the threads of a graph, and the way on which they go.
 
+use super::part::ThreadedGraph;
+use crate::control::HandlerCall;
+use crate::engine::handler::HandlerError;
 use crate::engine::router::GraphError;
+use crate::language::FlatConfiguration;
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use weir_units::Nanos;
 
-/// The side of a queue between two threads that has to be woken.
+/// The side of a queue between two threads that a message is for, with the news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueSide {
     /// The side that removes packets: there are some.
     Packets,
     /// The side that adds packets: there is room.
     Room,
+    /// The side that adds packets: it has to wait, since the queue began full.
+    NoRoom,
 }
 
 /// A call of a handler of an element on another thread.
@@ -21,16 +28,14 @@ pub struct ThreadCall {
     pub from: usize,
     /// The number of the call among those of its thread.
     pub id: u64,
-    /// The handler with its argument, as `ELEMENT.HANDLER ARGUMENT`.
-    pub call: String,
-    /// The handler is written.
-    pub is_write: bool,
+    /// The handler, with its value.
+    pub call: HandlerCall,
 }
 
 /// A message to a thread of a graph.
 #[derive(Clone, Debug)]
 pub enum ThreadMessage {
-    /// A side of a queue has to be woken.
+    /// A side of a queue has to be woken, or has to wait.
     Wake {
         /// The queue.
         element: usize,
@@ -46,21 +51,42 @@ pub enum ThreadMessage {
         /// The number of the call.
         id: u64,
         /// The result.
-        result: Result<String, String>,
+        result: Result<String, HandlerError>,
     },
+    /// A signal of the system, for the elements that wait for it.
+    Signal(i32),
+    /// Something outside of the graph waits for the thread that started it, such as a peer of a control socket.
+    Attention,
     /// An order of the thread that started the graph.
     Order(ThreadOrder),
     /// The result of an order.
-    Done(Vec<(usize, GraphError)>),
+    Done {
+        /// The thread that has carried it out.
+        thread: usize,
+        /// The errors, each with the index of its element.
+        errors: Vec<(usize, GraphError)>,
+    },
 }
 
 /// An order to a thread of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum ThreadOrder {
     /// Prepares the thread's elements among these.
     Initialize(Range<usize>),
-    /// Runs until the graph stops.
+    /// Runs until the graph stops, or pauses.
     Run,
+    /// Makes the thread's part of another graph, which takes the place of the present one until
+    /// [`ThreadOrder::Continue`] or [`ThreadOrder::Abandon`].
+    Replace {
+        /// The configuration of the other graph.
+        configuration: Box<FlatConfiguration>,
+        /// The facts that its threads share.
+        graph: Arc<ThreadedGraph>,
+    },
+    /// Goes on with the other graph: its elements take over the state of the earlier ones.
+    Continue,
+    /// Goes back to the earlier graph.
+    Abandon,
     /// Completes the results of the thread's elements among these.
     Finish(Range<usize>),
     /// Ends the thread.
@@ -87,14 +113,21 @@ pub trait ThreadLink {
     fn receive(&self) -> Option<ThreadMessage>;
 
     /// Waits for the next message. Returns `None` when the time has passed, and, unless it waits for a message, when the
-    /// graph stops.
+    /// graph stops or pauses.
     fn wait(&self, reason: ThreadWait) -> Option<ThreadMessage>;
 
     /// Returns true if the graph stops.
     fn is_stopped(&self) -> bool;
 
+    /// Returns true if the graph pauses: threads go on with the next order to run.
+    fn is_paused(&self) -> bool;
+
     /// Stops the graph: each thread, when its present task has ended.
     fn stop(&self);
+
+    /// States the signals of the system for which elements of this thread wait. As long as there are some, the graph has
+    /// something to wait for.
+    fn wait_for_signals(&self, signals: &BTreeSet<i32>);
 }
 
 /// The threads that wait for other threads' elements to become free.

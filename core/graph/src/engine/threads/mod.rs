@@ -8,9 +8,11 @@ mod link;
 mod part;
 mod placement;
 mod queue;
+mod replace;
 
 pub use link::{QueueSide, ThreadCall, ThreadLink, ThreadMessage, ThreadOrder, ThreadWait, WaitGraph};
 pub use part::{ThreadPart, ThreadedGraph};
 pub(super) use part::{ThreadState, call_elsewhere};
 pub use placement::{ForcedTogether, QueueThreads, THREADS_MAX, ThreadPlacement};
-pub use queue::{QueueDiscipline, ThreadQueue};
+pub use queue::{QueueCounts, QueueDiscipline, ThreadQueue};
+pub use replace::RunningPlacement;

@@ -8,16 +8,18 @@
 use super::super::clock::GraphClock;
 use super::super::context::{ElementContext, Services};
 use super::super::effects::System;
-use super::super::element::Reason;
+use super::super::handler::{HandlerError, HandlerFault};
+use super::super::replace::OtherArguments;
 use super::super::router::{ElementClasses, GraphError, Router, RunOptions, without_elements};
 use super::link::{QueueSide, ThreadCall, ThreadLink, ThreadMessage, ThreadOrder, ThreadWait, WaitGraph};
 use super::placement::ThreadPlacement;
 use super::queue::ThreadQueue;
+use crate::control::{HandlerAction, HandlerCall};
 use crate::language::FlatConfiguration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The facts about a graph that its threads share.
 #[derive(Debug, Default)]
@@ -26,13 +28,27 @@ pub struct ThreadedGraph {
     pub placement: ThreadPlacement,
     queues: BTreeMap<usize, Arc<ThreadQueue>>,
     waits: WaitGraph,
+    pub(super) reconfigured: OtherArguments,
+    /// The errors of the latest configuration, in a graph that can be replaced.
+    errors: Mutex<Option<String>>,
 }
 
 impl ThreadedGraph {
     /// Returns a graph with this placement, and with empty queues between its threads.
     pub fn new(placement: ThreadPlacement) -> Self {
         let queues = placement.queues.keys().map(|element| (*element, Arc::default())).collect();
-        Self { placement, queues, waits: WaitGraph::default() }
+        Self { placement, queues, ..Self::default() }
+    }
+
+    /// Sets the errors of the latest configuration that was to take the place of this one. From then on the graph offers
+    /// the handler `hotconfig`.
+    pub fn set_replacement_errors(&self, errors: String) {
+        *self.errors.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors);
+    }
+
+    /// Returns these errors; `None` if the graph cannot be replaced.
+    pub(in crate::engine) fn replacement_errors(&self) -> Option<String> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the packets of a queue between threads.
@@ -56,15 +72,24 @@ pub(in crate::engine) struct ThreadState {
     pub part: ThreadPart,
     next_call: u64,
     /// The answers that came while a later call waited for its own.
-    answers: BTreeMap<u64, Result<String, Reason>>,
+    answers: BTreeMap<u64, Result<String, HandlerError>>,
     /// The calls and wakes for after the present task.
     postponed: Vec<ThreadMessage>,
     orders: VecDeque<ThreadOrder>,
+    /// The signals that the other threads know of; `None` if that has to be stated anew.
+    stated_signals: Option<BTreeSet<i32>>,
 }
 
 impl ThreadState {
     pub fn new(part: ThreadPart) -> Self {
-        Self { part, next_call: 0, answers: BTreeMap::new(), postponed: Vec::new(), orders: VecDeque::new() }
+        Self {
+            part,
+            next_call: 0,
+            answers: BTreeMap::new(),
+            postponed: Vec::new(),
+            orders: VecDeque::new(),
+            stated_signals: None,
+        }
     }
 
     fn placement(&self) -> &ThreadPlacement {
@@ -86,12 +111,12 @@ impl ThreadState {
         let Some(threads) = self.placement().queues.get(&element) else { return };
         let to = match side {
             QueueSide::Packets => threads.removes,
-            QueueSide::Room => threads.adds,
+            QueueSide::Room | QueueSide::NoRoom => threads.adds,
         };
         self.part.link.send(to, ThreadMessage::Wake { element, side });
     }
 
-    /// Returns true if the graph stops. Sends requests to stop to the thread of the element that decides about them.
+    /// Returns true if the graph stops or pauses. Sends requests to stop to the thread of the element that decides about them.
     pub fn is_stopped(&self, stops: &mut u32) -> bool {
         if *stops > 0
             && let Some(manager) = self.placement().stop_manager
@@ -100,7 +125,7 @@ impl ThreadState {
             let to = self.placement().thread_of[manager];
             self.part.link.send(to, ThreadMessage::Stop(std::mem::take(stops)));
         }
-        self.part.link.is_stopped()
+        self.part.link.is_stopped() || self.part.link.is_paused()
     }
 }
 
@@ -111,8 +136,8 @@ pub(in crate::engine) fn call_elsewhere(
     element: usize,
     handler: &str,
     argument: &str,
-    is_write: bool,
-) -> Option<Result<String, Reason>> {
+    action: HandlerAction,
+) -> Option<Result<String, HandlerError>> {
     let threads = cx.services.threads.as_deref_mut()?;
     let to = threads.placement().thread_of[element];
     if to == threads.part.thread {
@@ -121,8 +146,9 @@ pub(in crate::engine) fn call_elsewhere(
     let id = threads.next_call;
     threads.next_call += 1;
     let link = Rc::clone(&threads.part.link);
-    let call = format!("{}.{handler} {argument}", cx.graph.declared[element].name);
-    let call = ThreadCall { from: threads.part.thread, id, call, is_write };
+    let name = format!("{}.{handler}", cx.graph.declared[element].name);
+    let call = HandlerCall { action, name, value: argument.to_owned() };
+    let call = ThreadCall { from: threads.part.thread, id, call };
     link.send(to, ThreadMessage::Call(call));
     loop {
         if let Some(result) = cx.services.threads.as_mut().and_then(|it| it.answers.remove(&id)) {
@@ -130,7 +156,10 @@ pub(in crate::engine) fn call_elsewhere(
         }
         match link.wait(ThreadWait::Message) {
             Some(message) => take(cx, message, true),
-            None => return Some(Err("the graph has ended".to_owned())),
+            None => {
+                let text = "the graph has ended".to_owned();
+                return Some(Err(HandlerError { fault: HandlerFault::NoGraph, text }));
+            }
         }
     }
 }
@@ -149,10 +178,12 @@ fn take(cx: &mut ElementContext<'_>, message: ThreadMessage, is_waiting: bool) {
             };
             let signal = match side {
                 QueueSide::Packets => queue.element().nonempty_signal(),
-                QueueSide::Room => queue.element().nonfull_signal(),
+                QueueSide::Room | QueueSide::NoRoom => queue.element().nonfull_signal(),
             };
-            if let Some(signal) = signal {
-                cx.services.wake(signal);
+            match signal {
+                Some(signal) if side == QueueSide::NoRoom => cx.services.signals.sleep(signal),
+                Some(signal) => cx.services.wake(signal),
+                None => {}
             }
         }
         ThreadMessage::Stop(count) => cx.services.stops = cx.services.stops.saturating_add(count),
@@ -164,24 +195,21 @@ fn take(cx: &mut ElementContext<'_>, message: ThreadMessage, is_waiting: bool) {
             }
         }
         ThreadMessage::Answer { id, result } => _ = threads.answers.insert(id, result),
+        // It runs elements, so it comes after the present task.
+        ThreadMessage::Signal(_) if is_waiting => threads.postponed.push(message),
         ThreadMessage::Order(order) => threads.orders.push_back(order),
-        ThreadMessage::Done(_) => {}
+        ThreadMessage::Signal(_) | ThreadMessage::Attention | ThreadMessage::Done { .. } => {}
     }
 }
 
-fn answer(cx: &mut ElementContext<'_>, ThreadCall { from, id, call, is_write }: &ThreadCall) {
+fn answer(cx: &mut ElementContext<'_>, ThreadCall { from, id, call }: &ThreadCall) {
     let mut own = ElementContext {
         services: &mut *cx.services,
         elements: &mut *cx.elements,
         graph: cx.graph,
         this: usize::MAX,
     };
-    let result = if *is_write {
-        super::super::handler::write(&mut own, call)
-    } else {
-        super::super::handler::read(&mut own, call)
-    };
-    let result = result.map_err(|error| error.text);
+    let result = super::super::handler::call(&mut own, call);
     if let Some(threads) = &cx.services.threads {
         threads.part.link.send(*from, ThreadMessage::Answer { id: *id, result });
     }
@@ -220,27 +248,49 @@ impl Router {
     ) -> Result<Self, Vec<(usize, GraphError)>> {
         let threads = ThreadState::new(part);
         let mut services = Services::new(system, clock, threads.seed());
-        services.names = threads.placement().names.clone();
-        services.threads = Some(Box::new(threads));
+        services.join(threads);
         Self::assemble(configuration, classes, services, options).map_err(|failed| failed.1)
     }
 
     /// Carries out the orders of the thread that started the graph, and answers calls, until the order to end.
-    pub fn serve(&mut self) {
+    pub fn serve(&mut self, classes: &dyn ElementClasses) {
         let Some(threads) = &self.services.threads else { return };
         let link = Rc::clone(&threads.part.link);
-        let starter = threads.placement().threads;
+        let (thread, starter) = (threads.part.thread, threads.placement().threads);
+        // The earlier graph, while another one is tried.
+        let mut earlier = None;
         loop {
             self.take_postponed();
             let order = self.services.threads.as_mut().and_then(|it| it.orders.pop_front());
-            let done = match order {
-                Some(ThreadOrder::Initialize(range)) => self.initialize_range(self.own(range)),
+            let errors = match order {
+                Some(ThreadOrder::Initialize(range)) => {
+                    let errors = self.initialize_range(self.own(range));
+                    // No signal is missed by a thread that runs later than others. A graph that is tried states none.
+                    if earlier.is_none() {
+                        self.state_signals();
+                    }
+                    errors
+                }
                 Some(ThreadOrder::Run) => {
                     while self.step() {}
-                    link.stop();
+                    if self.services.stops > 0 {
+                        link.stop();
+                    }
                     Vec::new()
                 }
                 Some(ThreadOrder::Finish(range)) => self.finish_range(self.own(range)),
+                Some(ThreadOrder::Replace { configuration, graph }) => {
+                    self.replace_part(*configuration, classes, graph, &mut earlier)
+                }
+                Some(ThreadOrder::Continue) => {
+                    earlier.take().into_iter().for_each(|earlier| self.continue_part(earlier));
+                    self.state_signals();
+                    Vec::new()
+                }
+                Some(ThreadOrder::Abandon) => {
+                    earlier.take().into_iter().for_each(|earlier| self.abandon_part(earlier));
+                    Vec::new()
+                }
                 Some(ThreadOrder::End) => return,
                 None => {
                     match link.wait(ThreadWait::Message) {
@@ -250,7 +300,7 @@ impl Router {
                     continue;
                 }
             };
-            link.send(starter, ThreadMessage::Done(done));
+            link.send(starter, ThreadMessage::Done { thread, errors });
         }
     }
 
@@ -260,6 +310,12 @@ impl Router {
     }
 
     fn take_message(&mut self, message: ThreadMessage) {
+        if let ThreadMessage::Signal(number) = message {
+            if let Some(threads) = self.services.threads.as_deref_mut() {
+                threads.stated_signals = None;
+            }
+            return self.handle_signal(number);
+        }
         take(&mut self.context(usize::MAX), message, false);
         self.dispatch();
     }
@@ -289,6 +345,20 @@ impl Router {
             }
         }
         has_taken
+    }
+
+    /// States the signals for which elements wait, if others are stated.
+    #[inline]
+    pub(in crate::engine) fn state_signals(&mut self) {
+        if self.services.threads.is_some() {
+            let wanted = self.system_signals();
+            if let Some(threads) = self.services.threads.as_deref_mut()
+                && threads.stated_signals.as_ref() != Some(&wanted)
+            {
+                threads.part.link.wait_for_signals(&wanted);
+                threads.stated_signals = Some(wanted);
+            }
+        }
     }
 
     /// Waits until a message of another thread comes. Returns false if the graph stops.

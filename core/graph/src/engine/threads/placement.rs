@@ -7,6 +7,7 @@
 use super::super::names::DefinedNames;
 use super::super::ports::ElementPorts;
 use super::super::router::{ElementGraph, Router};
+use super::replace::{RunningPlacement, is_generated};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,6 +63,12 @@ impl ThreadPlacement {
     /// Places the elements of a graph on this number of threads: 1 to [`THREADS_MAX`]. The graph does not have to run: it
     /// can be one whose files are not opened.
     pub fn of(router: &mut Router, threads: usize) -> Self {
+        Self::following(router, threads, &RunningPlacement::default())
+    }
+
+    /// Places the elements of a graph that takes the place of a running one. A component without a statement goes to the
+    /// thread on which most of its elements run already.
+    pub fn following(router: &mut Router, threads: usize, running: &RunningPlacement) -> Self {
         let threads = threads.clamp(1, THREADS_MAX);
         let components = Components::of(router);
         let graph = &router.graph;
@@ -78,7 +85,8 @@ impl ThreadPlacement {
         };
         let stated: Vec<Option<u32>> =
             graph.declared.iter().map(|it| services.names.thread_of(&it.name)).collect();
-        let of_component = placement.place(graph, &components, &stated);
+        let pinned = placement.pinned(graph, &components, running);
+        let of_component = placement.place(graph, &components, &stated, &pinned);
         placement.thread_of = components.outputs.iter().map(|node| of_component[*node]).collect();
         for element in 0..elements {
             let (adds, removes) =
@@ -90,8 +98,32 @@ impl ThreadPlacement {
         placement
     }
 
+    /// Returns the thread on which most elements of each component run already; of several such threads the lowest.
+    /// Elements whose names are generated count only where the others do not decide: they may mean others now.
+    fn pinned(
+        &self,
+        graph: &ElementGraph,
+        components: &Components,
+        running: &RunningPlacement,
+    ) -> Vec<Option<usize>> {
+        let mut votes: Vec<BTreeMap<usize, (usize, usize)>> = vec![BTreeMap::new(); components.count];
+        for (declared, component) in graph.declared.iter().zip(&components.outputs) {
+            if let Some(thread) = running.thread_of(declared).filter(|thread| *thread < self.threads) {
+                let (named, generated) = votes[*component].entry(thread).or_default();
+                *if is_generated(&declared.name) { generated } else { named } += 1;
+            }
+        }
+        votes.iter().map(|it| it.iter().rev().max_by_key(|it| it.1).map(|it| *it.0)).collect()
+    }
+
     /// Returns the thread of each component.
-    fn place(&mut self, graph: &ElementGraph, components: &Components, stated: &[Option<u32>]) -> Vec<usize> {
+    fn place(
+        &mut self,
+        graph: &ElementGraph,
+        components: &Components,
+        stated: &[Option<u32>],
+        pinned: &[Option<usize>],
+    ) -> Vec<usize> {
         let mut threads: Vec<Option<usize>> = vec![None; components.count];
         let mut tasks = vec![0_usize; components.count];
         let mut first: Vec<Option<(usize, usize)>> = vec![None; components.count];
@@ -126,6 +158,9 @@ impl ThreadPlacement {
             }
             let lowest = threads[component].map_or(thread, |it| it.min(thread));
             threads[component] = Some(lowest);
+        }
+        for (thread, pinned) in threads.iter_mut().zip(pinned) {
+            *thread = thread.or(*pinned);
         }
         let mut load = vec![0_usize; self.threads];
         for (thread, tasks) in threads.iter().zip(&tasks) {

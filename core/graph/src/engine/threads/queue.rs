@@ -28,6 +28,15 @@ pub enum QueueDiscipline {
     TwoEnds,
 }
 
+/// The counts of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// The number of discarded packets.
+    pub drops: u64,
+    /// The most packets that were stored.
+    pub highwater: usize,
+}
+
 #[derive(Debug, Default)]
 struct QueueState {
     groups: VecDeque<TransferredPackets>,
@@ -262,6 +271,45 @@ impl ThreadQueue {
             }
         }
         taken.drop_last()
+    }
+
+    /// Removes all packets, on the removing side.
+    pub fn drain(&self, taken: &mut ArrivedPackets, pool: &mut PacketPool) -> Vec<GraphPacket> {
+        let mut packets = Vec::new();
+        loop {
+            while let Some(packet) = taken.next(pool) {
+                packets.push(packet);
+            }
+            match self.take_group() {
+                Some(group) => *taken = group,
+                None => break,
+            }
+        }
+        self.length.fetch_sub(packets.len(), Ordering::SeqCst);
+        packets
+    }
+
+    /// Adds the packets and counts of an earlier queue to one without packets, also packets that exceed the capacity.
+    pub fn restore(
+        &self,
+        packets: impl IntoIterator<Item = GraphPacket>,
+        discipline: QueueDiscipline,
+        counts: QueueCounts,
+        pool: &mut PacketPool,
+    ) {
+        let mut group = TransferredPackets::default();
+        for packet in packets {
+            group.add(&packet);
+            pool.discard(packet);
+            if group.is_full() || discipline != QueueDiscipline::DropsNew {
+                self.add_group(std::mem::take(&mut group));
+            }
+        }
+        if !group.is_empty() {
+            self.add_group(group);
+        }
+        self.drops.store(counts.drops, Ordering::Relaxed);
+        self.highwater.fetch_max(counts.highwater, Ordering::Relaxed);
     }
 
     /// Discards all packets, on the removing side. Returns true if the adding side has to be woken.
