@@ -131,7 +131,7 @@ impl Element for EtherSwitch {
 }
 
 impl EmittingElement for EtherSwitch {
-    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
+    fn push(&mut self, input: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let Some(header) = packet.bytes().first_chunk::<ADDRESSES_BYTES>() else {
             self.drops += 1;
             cx.services.pool.discard(packet);
