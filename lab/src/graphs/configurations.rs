@@ -100,6 +100,20 @@ impl MeasuredRule {
         if parts.is_empty() { "all".to_owned() } else { parts.join(" && ") }
     }
 
+    /// The condition in the language of capture filters.
+    fn expression(&self) -> String {
+        let mut parts = vec!["ip".to_owned()];
+        if let Some((address, length)) = self.source {
+            parts.push(format!("src net {}/{length}", std::net::Ipv4Addr::from_bits(address)));
+        }
+        match (self.protocol, self.destination_port) {
+            (Some((name, _)), Some(port)) => parts.push(format!("{name} dst port {port}")),
+            (Some((name, _)), None) => parts.push(name.to_owned()),
+            _ => {}
+        }
+        parts.join(" and ")
+    }
+
     /// The line of the rule for `chain`.
     fn line(&self) -> String {
         let (address, mask) =
@@ -116,6 +130,8 @@ pub struct Rules {
     pub arguments: Vec<String>,
     /// The element with its connections.
     pub element: String,
+    /// The conditions as capture filters.
+    pub expressions: Vec<String>,
     /// The lines for `chain`.
     pub lines: String,
 }
@@ -146,6 +162,7 @@ pub fn filter(count: u32) -> Rules {
     Rules {
         element: format!("IPFilter({}) -> passed :: Discard", arguments.join(", ")),
         arguments,
+        expressions: rules.iter().map(MeasuredRule::expression).collect(),
         lines: rules.iter().map(MeasuredRule::line).collect(),
     }
 }
@@ -174,7 +191,8 @@ pub fn classifier(count: u32) -> Rules {
         _ = write!(element, "; classes[{output}] -> Discard");
     }
     _ = write!(element, "; classes[{}] -> passed :: Discard", count - 1);
-    Rules { element, arguments, lines: rules.iter().map(MeasuredRule::line).collect() }
+    let expressions = rules.iter().map(MeasuredRule::expression).collect();
+    Rules { element, arguments, expressions, lines: rules.iter().map(MeasuredRule::line).collect() }
 }
 
 /// A route: prefix, length and output.

@@ -15,9 +15,12 @@ use memory::{MeasuredGraph, MemoryCapture};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use weir_demux::{ChannelSet, Demux, FilterProgram, JoinLimits, Packet};
 use weir_elements::classification::{PacketParts, RuleSet, ip_filter};
 use weir_graph::language::{AnyClass, ConfigurationSource, parse};
 use weir_graph_io::GraphSystem;
+use weir_netio::compile_filter;
+use weir_wire::LinkType;
 
 /// The promised limits.
 const ROUTER_RATIO_MAX: f64 = 0.5;
@@ -159,13 +162,14 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
         vec![("IPFilter, 50 rules", filter), ("IPClassifier, 10 rules", classifier)];
     let compiled = ip_filter(&sets[0].1.arguments.iter().map(String::as_str).collect::<Vec<_>>(), 1)
         .context("the rules of IPFilter")?;
+    let joined = join(&sets[0].1.expressions)?;
     let text = configurations::large(1_000_000);
     let mut all = Measurements::default();
     add_routers(&mut all, &chain, &frames, &cached)?;
     for (name, rules) in &sets {
         add_rules(&mut all, name, rules, &chain, &frames, &cached)?;
     }
-    add_decisions(&mut all, &compiled, &cached);
+    add_decisions(&mut all, &compiled, &joined, sets[0].1.expressions.len(), &cached)?;
     add_flows(&mut all, &chain, trace, &trace_packets);
     add_routes(&mut all, &routes, &chain, &routed, &traffic)?;
     let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
@@ -258,10 +262,41 @@ fn add_rules<'a>(
 }
 
 const BY_TABLE: &str = "a decision of the 50 rules: table";
+const BY_DEMUX: &str = "a decision of the 50 rules: the tables of core/demux";
 const BY_TESTS: &str = "a decision of the 50 rules: graph of tests";
 const BY_RULE: &str = "a decision of the 50 rules: one after another";
 
-fn add_decisions<'a>(all: &mut Measurements<'a>, rules: &'a RuleSet, cached: &'a MemoryCapture) {
+fn parts(frame: &[u8]) -> PacketParts<'_> {
+    PacketParts {
+        main: frame.get(NETWORK..).unwrap_or_default(),
+        transport: frame.get(TRANSPORT..).unwrap_or_default(),
+        link: frame,
+    }
+}
+
+/// Joins capture filters, one for each rule.
+fn join(expressions: &[String]) -> Result<Demux, LabError> {
+    let mut programs = Vec::new();
+    for expression in expressions {
+        programs.push(compile_filter(expression, LinkType::Ethernet).context(expression)?);
+    }
+    let programs: Vec<Option<&FilterProgram>> = programs.iter().map(Some).collect();
+    Demux::new(&programs, &JoinLimits::default()).context("the rules of IPFilter")
+}
+
+/// The time of a function of a frame.
+fn nanos_per_frame(capture: &MemoryCapture, mut decide: impl FnMut(&[u8])) -> f64 {
+    let time = processor_time(|| capture.frames().for_each(|frame| decide(black_box(frame))));
+    time.as_secs_f64() * 1e9 / to_f64(capture.len())
+}
+
+fn add_decisions<'a>(
+    all: &mut Measurements<'a>,
+    rules: &'a RuleSet,
+    joined: &'a Demux,
+    count: usize,
+    cached: &'a MemoryCapture,
+) -> Result<(), LabError> {
     type Decide = fn(&RuleSet, &PacketParts<'_>) -> u16;
     let ways: [(&str, Decide); 3] = [
         (BY_TABLE, RuleSet::decide),
@@ -270,19 +305,28 @@ fn add_decisions<'a>(all: &mut Measurements<'a>, rules: &'a RuleSet, cached: &'a
     ];
     for (name, decide) in ways {
         all.add(name, move || {
-            let time = processor_time(|| {
-                for frame in cached.frames() {
-                    let parts = PacketParts {
-                        main: frame.get(NETWORK..).unwrap_or_default(),
-                        transport: frame.get(TRANSPORT..).unwrap_or_default(),
-                        link: frame,
-                    };
-                    black_box(decide(black_box(rules), &parts));
-                }
-            });
-            Ok(time.as_secs_f64() * 1e9 / to_f64(cached.len()))
+            Ok(nanos_per_frame(cached, |frame| {
+                black_box(decide(rules, &parts(frame)));
+            }))
         });
     }
+    let mut wanted = ChannelSet::default();
+    let mut first = move |frame: &[u8]| {
+        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let packet = Packet { head: frame, cap_len: length, wire_len: length };
+        joined.channels(&packet, &mut wanted).ok().and_then(|()| wanted.iter().next())
+    };
+    // The last rule passes packets, and all others deny them.
+    for frame in cached.frames() {
+        let passes = rules.decide(&parts(frame)) == 0;
+        same(BY_DEMUX, u64::from(passes), u64::from(first(frame) == Some(count - 1)))?;
+    }
+    all.add(BY_DEMUX, move || {
+        Ok(nanos_per_frame(cached, |frame| {
+            black_box(first(frame));
+        }))
+    });
+    Ok(())
 }
 
 const FLOWS: &str = "AggregateIPFlows, trace";
