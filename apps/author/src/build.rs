@@ -15,8 +15,7 @@ pub struct BuildOptions {
     pub tools: Tools,
     /// The output file; `None` for NAME.wasm in the module's folder.
     pub output: Option<PathBuf>,
-    /// Cargo's target folder; `None` for `.weir/target` in the module's folder. Modules with different names can share a target
-    /// folder.
+    /// Cargo's target folder; `None` for `.weir/target` in the module's folder. Modules can share a target folder.
     pub target_dir: Option<PathBuf>,
     /// True for coloured compiler messages.
     pub color: bool,

@@ -5,6 +5,7 @@ use crate::build::{BuildOptions, LinkedModule};
 use crate::folder::{GENERATED, ModuleFolder};
 use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_units::Escape as _;
@@ -24,6 +25,9 @@ const DWARF_VERSION_MINOR: u32 = 88;
 /// Variables that would change a build.
 const VARIABLES: [&str; 5] =
     ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR", "RUSTC_WRAPPER"];
+
+/// The variable by which cargo tells modules of one name apart, which share a target folder (guest/sdk-rust/src/lib.rs).
+const FOLDER_VARIABLE: &str = "WEIR_MODULE_FOLDER";
 
 /// A Rust compiler with a WebAssembly target.
 struct Toolchain {
@@ -50,13 +54,15 @@ pub(crate) fn compile(
 ) -> Result<LinkedModule, BuildError> {
     let toolchain = Toolchain::find(&options.tools, &folder.dir)?;
     let target_dir = options.target_dir.clone().unwrap_or_else(|| folder.generated().join("target"));
+    // Until the module's file is read, no other build of a module with this name may write it.
+    let _lock = lock(&target_dir)?;
     let mut cargo = Command::new(&toolchain.cargo);
     cargo
         .args(["build", "--release", "--lib", "--target", toolchain.target])
         .arg("--manifest-path")
         .arg(cargo_toml)
         .arg("--target-dir")
-        .arg(target_dir)
+        .arg(&target_dir)
         .arg(if options.color {
             "--message-format=json-diagnostic-rendered-ansi,json-render-diagnostics"
         } else {
@@ -64,6 +70,7 @@ pub(crate) fn compile(
         })
         .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags())
         .env("RUSTC", &toolchain.rustc)
+        .env(FOLDER_VARIABLE, canonical(&folder.dir)?)
         // Line tables are for `weir check`.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none");
@@ -94,6 +101,20 @@ pub(crate) fn compile(
         .ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
     let bytes = std::fs::read(&path).map_err(BuildError::file(&path))?;
     Ok(LinkedModule { bytes, messages: warnings(&messages), toolchain: toolchain.describe()? })
+}
+
+/// Locks a target folder until the result is dropped.
+fn lock(target_dir: &Path) -> Result<File, BuildError> {
+    let path = target_dir.join("weir.lock");
+    std::fs::create_dir_all(target_dir).map_err(BuildError::file(target_dir))?;
+    let file = File::create(&path).map_err(BuildError::file(&path))?;
+    file.lock().map_err(BuildError::file(&path))?;
+    Ok(file)
+}
+
+/// Returns the absolute path of a module's folder.
+fn canonical(dir: &Path) -> Result<PathBuf, BuildError> {
+    dir.canonicalize().map_err(BuildError::file(dir))
 }
 
 /// A library of a module for this machine.
@@ -143,7 +164,8 @@ pub(crate) fn compile_native(
         // Reports name the files as the author does.
         .current_dir(dir)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        .env("RUSTC", &toolchain.rustc);
+        .env("RUSTC", &toolchain.rustc)
+        .env(FOLDER_VARIABLE, canonical(dir)?);
     for (key, value) in [
         ("DEBUG", "line-tables-only"),
         ("STRIP", "none"),

@@ -1,6 +1,7 @@
 //! `weir new` and `weir build`: from an empty folder to an admitted module.
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
+use std::collections::BTreeSet;
 use std::path::Path;
 use weir_admission::Admitted;
 use weir_author::{
@@ -61,6 +62,15 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     assert!(built.size.0 < 16_384, "{}", built.size);
 }
 
+/// The texts of two files, such as paths, that only one of them has.
+fn differing_texts(files: &[Vec<u8>; 2]) -> String {
+    let texts = files.each_ref().map(|bytes| {
+        let printable = bytes.split(|byte| !byte.is_ascii_graphic()).filter(|text| text.len() > 6);
+        printable.map(|text| String::from_utf8_lossy(text).into_owned()).collect::<BTreeSet<_>>()
+    });
+    texts[0].symmetric_difference(&texts[1]).cloned().collect::<Vec<_>>().join(", ")
+}
+
 #[test]
 fn builds_do_not_depend_on_the_path_of_the_folder() {
     let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -70,7 +80,8 @@ fn builds_do_not_depend_on_the_path_of_the_folder() {
         if !present {
             continue;
         }
-        let bytes = homes.each_ref().map(|home| {
+        // All folders exist before the first build, so nothing in the second one is newer than what the first build made.
+        let dirs = homes.each_ref().map(|home| {
             let dir = home.path().join(format!("deep-{lang:?}").to_lowercase()).join("same");
             new(&dir, lang).unwrap();
             if lang == ModuleLanguage::C {
@@ -83,11 +94,36 @@ fn builds_do_not_depend_on_the_path_of_the_folder() {
                 )
                 .unwrap();
             }
-            std::fs::read(build(&dir, &options).unwrap().path).unwrap()
+            dir
         });
-        assert_eq!(bytes[0], bytes[1], "{lang:?}");
+        let bytes = dirs.map(|dir| std::fs::read(build(&dir, &options).unwrap().path).unwrap());
+        assert!(bytes[0] == bytes[1], "{lang:?}: {}", differing_texts(&bytes));
         let place = homes[0].path().to_string_lossy().into_owned();
         assert!(!bytes[0].windows(place.len()).any(|window| window == place.as_bytes()), "{lang:?}");
+    }
+}
+
+#[test]
+fn modules_of_one_name_in_a_shared_target_folder_are_not_confused() {
+    if !has_rust() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let marks = ["mark-of-the-first", "mark-of-the-second"];
+    // Both exist before the first build, so neither is newer than what the other build made.
+    let dirs = marks.map(|mark| {
+        let dir = home.path().join(mark).join("twin");
+        new(&dir, ModuleLanguage::Rust).unwrap();
+        let source = "#![cfg_attr(target_arch = \"wasm32\", no_std)]\nuse weir_guest::{log, Level, Packet, Verdict};\n\
+            struct S;\nimpl S {\nfn packet(&mut self, _: &Packet) -> Verdict {\nlog(Level::Info, \"MARK\");\nVerdict::Pass\n}\n}\n\
+            weir_guest::module! {\n    state: S = S;\n    packet: S::packet;\n}\n";
+        std::fs::write(dir.join("src/lib.rs"), source.replace("MARK", mark)).unwrap();
+        dir
+    });
+    for index in [0, 1, 0, 1] {
+        let bytes = std::fs::read(build(&dirs[index], &rust_options()).unwrap().path).unwrap();
+        let has = |mark: &str| bytes.windows(mark.len()).any(|window| window == mark.as_bytes());
+        assert!(has(marks[index]) && !has(marks[1 - index]), "{}", marks[index]);
     }
 }
 

@@ -114,19 +114,19 @@ impl From<Drops> for u64 {
 /// }
 /// ```
 ///
-/// With `state["weir_state_NAME", module::STATE_BYTES_NAME]: Counter = ...` the state is the block NAME of weir.toml's `[[state]]`: a
-/// newer version of the module, which replaces this one on a node, begins with its contents. Give the type `#[repr(C)]`, and no
-/// pointers or references.
+/// With `state["weir_state_NAME", module::STATE_BYTES_NAME]: Counter = ...` the state is the block NAME of weir.toml's `[[state]]`,
+/// with which a newer version begins on a node. Give the type `#[repr(C)]`, and no pointers or references.
 ///
-/// After a panic the next call gets the state as the panic left it. So leave nothing half done where code can panic, or
-/// repair it in `lost`.
+/// After a panic the next call gets the state as it is. So leave nothing half done where code can panic, or repair it in `lost`.
 #[macro_export]
 macro_rules! module {
     (state: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
+        const _: ::core::option::Option<&str> = ::core::option_env!("WEIR_MODULE_FOLDER"); // see the end of lib.rs
         static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
         $($crate::module!(@ $name $state, $function);)+
     };
     (state[$symbol:literal, $bytes:expr]: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
+        const _: ::core::option::Option<&str> = ::core::option_env!("WEIR_MODULE_FOLDER");
         #[export_name = $symbol]
         static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
         // weir.toml must have the size of this state as `bytes`. The compiler names both sizes where they differ.

@@ -179,3 +179,8 @@ pub mod limit {
     /// Bytes of a named table that a module publishes.
     pub const PUBLISHED_BYTES: u32 = 1 << 20;
 }
+
+// The folder of the module that `weir build` builds. All modules share a target folder, in which cargo takes crates of one
+// name in several folders for the same one, and compiles it anew only if a file is newer. It also does so if the value of
+// such a variable is another one. Nothing of the value is in the module.
+const _: Option<&str> = option_env!("WEIR_MODULE_FOLDER");
