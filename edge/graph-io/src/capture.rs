@@ -6,7 +6,7 @@ use crate::waiter::DeviceWaiter;
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use weir_abi::Descriptor;
@@ -182,6 +182,14 @@ impl LineReader for FileLines {
             return Err(format!("{}: a line is longer than {} MiB", self.name, LINE_BYTES_MAX >> 20));
         }
         Ok(count > 0)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
+        match self.reader.read_exact(bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(format!("{}: {error}", self.name)),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod any_packet;
+mod binary_summaries;
 mod feed;
 mod large_arguments;
 mod limits;

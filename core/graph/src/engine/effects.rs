@@ -164,6 +164,13 @@ pub trait LineReader {
     ///
     /// Fails with a reason for a text that cannot be read further.
     fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String>;
+
+    /// Replaces the content of `bytes` by the next ones, as many as it has. Returns false if fewer are left.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason for a text that cannot be read further.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, String>;
 }
 
 /// The lines of a text in memory.
@@ -192,6 +199,16 @@ impl LineReader for TextLines {
         line.extend_from_slice(&rest[..length]);
         self.at += length;
         Ok(length > 0)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
+        let next = self.text.get(self.at..).and_then(|rest| rest.get(..bytes.len()));
+        match next {
+            Some(next) => bytes.copy_from_slice(next),
+            None => return Ok(false),
+        }
+        self.at += bytes.len();
+        Ok(true)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `FromIPSummaryDump`: makes packets from lines that describe them.
 
-use super::fields::find;
+use super::fields::{SummaryField, find};
+use super::form::SummaryValue;
 use super::record::SummaryRecord;
 use crate::sources::replay::{PacketReplay, ReplayInput};
 use std::any::Any;
@@ -30,7 +31,7 @@ FromIPSummaryDump(FILENAME [, keywords STOP, TIMING, ACTIVE, CHECKSUM, PROTO, MU
 FromIPSummaryDump reads what ToIPSummaryDump writes: a line `!data` states the fields of the lines behind it. Each line \
 becomes an IPv4 packet. What is not stated is 0, beside a time to live of 100. `!flowid`, `!proto` and `!aggregate` \
 state values for all lines behind them; other lines that begin with `!` or `#` are comments. A line without a value is \
-skipped, and the first one is reported.
+skipped, and the first one is reported. `!binary` states that binary records follow, as ToIPSummaryDump writes them.
 
 Arguments:
   FILENAME     the file; `-` is standard input
@@ -82,6 +83,7 @@ Handlers:
             position: 0,
             line: 0,
             fields: Vec::new(),
+            is_binary: false,
             defaults: SummaryRecord::default(),
             protocol: protocol.0,
             is_whole,
@@ -118,8 +120,10 @@ struct SummaryInput {
     position: u64,
     /// The number of the latest line.
     line: u64,
-    /// The names of the fields; empty for one that is unknown.
-    fields: Vec<&'static str>,
+    /// The fields; `None` for one that is unknown.
+    fields: Vec<Option<&'static SummaryField>>,
+    /// Binary records follow.
+    is_binary: bool,
     defaults: SummaryRecord,
     protocol: u8,
     is_whole: bool,
@@ -140,7 +144,7 @@ impl SummaryInput {
             if field.is_none() {
                 unknown = Err(format!("no field named '{name}'"));
             }
-            self.fields.push(field.map_or("", |field| field.name));
+            self.fields.push(field);
         }
         unknown
     }
@@ -162,6 +166,7 @@ impl SummaryInput {
         std::mem::swap(&mut self.lines, &mut earlier.lines);
         (self.position, self.line) = (earlier.position, earlier.line);
         std::mem::swap(&mut self.fields, &mut earlier.fields);
+        self.is_binary = earlier.is_binary;
         std::mem::swap(&mut self.defaults, &mut earlier.defaults);
         self.repeated = earlier.repeated.take();
         (self.has_complained, self.bad) = (earlier.has_complained, earlier.bad);
@@ -182,8 +187,8 @@ impl SummaryInput {
                 false => Err("no number".to_owned()),
             },
             "!binary" => {
-                self.lines = Box::<TextLines>::default();
-                Err("binary records are not read here".to_owned())
+                self.is_binary = true;
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -205,7 +210,22 @@ impl SummaryInput {
     /// Returns the record of the next line that has one.
     fn record(&mut self, cx: &mut ElementContext<'_>) -> Result<Option<SummaryRecord>, Reason> {
         let mut bytes = Vec::new();
-        while self.lines.next(&mut bytes)? {
+        loop {
+            if self.is_binary {
+                match self.binary_record(&mut bytes)? {
+                    None => break,
+                    Some(BinaryKind::Line) => {}
+                    Some(BinaryKind::Packet) => match self.read_binary(&bytes) {
+                        Some(record) => return Ok(Some(record)),
+                        None => {
+                            self.complain("a record without a value", cx);
+                            continue;
+                        }
+                    },
+                }
+            } else if !self.lines.next(&mut bytes)? {
+                break;
+            }
             self.position += bytes.len() as u64;
             self.line += 1;
             let line = String::from_utf8_lossy(&bytes);
@@ -222,7 +242,7 @@ impl SummaryInput {
             let mut record = self.defaults.clone();
             let mut has_value = false;
             for (field, word) in self.fields.iter().zip(split_words(line)) {
-                has_value |= record.take(field, word);
+                has_value |= field.is_some_and(|field| record.take(field.name, word));
             }
             if has_value {
                 return Ok(Some(record));
@@ -230,6 +250,58 @@ impl SummaryInput {
             self.complain("a line without a value", cx);
         }
         Ok(None)
+    }
+
+    fn wrong_record(&self, text: &str) -> Reason {
+        format!("{}: record {}: {text}", self.name(), self.line + 1)
+    }
+
+    /// Reads the next binary record; `None` at the end.
+    fn binary_record(&mut self, bytes: &mut Vec<u8>) -> Result<Option<BinaryKind>, Reason> {
+        let mut head = [0; 4];
+        if !self.lines.fill(&mut head)? {
+            return Ok(None);
+        }
+        let head = u32::from_be_bytes(head);
+        let (length, is_line) = (head & !LINE_MARK, head & LINE_MARK != 0);
+        if !(RECORD_MIN..=RECORD_MAX).contains(&length) {
+            return Err(self
+                .wrong_record(&format!("a length of {length}, which is not {RECORD_MIN} to {RECORD_MAX}")));
+        }
+        bytes.clear();
+        bytes.resize((length - RECORD_MIN) as usize, 0);
+        if !self.lines.fill(bytes)? {
+            return Err(self.wrong_record("the file ends in it"));
+        }
+        self.position += u64::from(RECORD_MIN);
+        if is_line {
+            return Ok(Some(BinaryKind::Line));
+        }
+        self.position += bytes.len() as u64;
+        self.line += 1;
+        Ok(Some(BinaryKind::Packet))
+    }
+
+    /// Returns the values of a binary record; `None` if there are none.
+    fn read_binary(&self, mut bytes: &[u8]) -> Option<SummaryRecord> {
+        let mut record = self.defaults.clone();
+        let (mut has_value, mut text) = (false, String::new());
+        for field in &self.fields {
+            // Behind an unknown field, and behind the end, places are unknown.
+            let Some(field) = field else { break };
+            let Some(value) = field.form.read_binary(&mut bytes) else { break };
+            has_value |= match value {
+                SummaryValue::Bytes(options) if field.name.ends_with("opt") || field.name == "tcp_sack" => {
+                    record.take_options(field.name, Some(options.to_vec()))
+                }
+                _ => {
+                    text.clear();
+                    field.form.write_text(value, &mut text);
+                    record.take(field.name, &text)
+                }
+            };
+        }
+        has_value.then_some(record)
     }
 }
 
@@ -256,6 +328,21 @@ impl ReplayInput for SummaryInput {
         }
     }
 }
+
+/// The kind of a binary record.
+enum BinaryKind {
+    Packet,
+    Line,
+}
+
+/// The bit of a binary record's length that marks a line of text.
+const LINE_MARK: u32 = 1 << 31;
+
+/// The least length of a binary record: that of its length.
+const RECORD_MIN: u32 = 4;
+
+/// The greatest length of a binary record.
+const RECORD_MAX: u32 = 1 << 20;
 
 struct FromSummary {
     replay: PacketReplay,

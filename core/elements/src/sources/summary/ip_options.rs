@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 /// The numbers of options.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
-const RECORD_ROUTE: u8 = 7;
-const TIME_STAMPS: u8 = 68;
-const LOOSE_ROUTE: u8 = 131;
-const STRICT_ROUTE: u8 = 137;
+pub const RECORD_ROUTE: u8 = 7;
+pub const TIME_STAMPS: u8 = 68;
+pub const LOOSE_ROUTE: u8 = 131;
+pub const STRICT_ROUTE: u8 = 137;
 
 /// Writes the options of an IP header: `.` if there are none, `?` if one is wrong.
-pub fn write(header: &[u8], out: &mut String) {
-    match options(header.get(20..).unwrap_or_default()) {
+pub fn write(bytes: &[u8], out: &mut String) {
+    match options(bytes) {
         Some(text) if text.is_empty() => out.push('.'),
         Some(text) => out.push_str(&text),
         None => out.push('?'),

@@ -13,10 +13,41 @@ pub enum TcpOptions {
     Sack,
 }
 
+impl TcpOptions {
+    fn has(self, kind: u8) -> bool {
+        match self {
+            Self::All => true,
+            Self::NoTimes => kind != 8,
+            Self::Sack => kind == 4 || kind == 5,
+        }
+    }
+}
+
+/// Returns the bytes of the chosen options, up to the first wrong one. Padding is kept with all of them only.
+pub fn keep(mut bytes: &[u8], choice: TcpOptions) -> Vec<u8> {
+    if choice == TcpOptions::All {
+        return bytes.to_vec();
+    }
+    let mut kept = Vec::new();
+    while let [kind, rest @ ..] = bytes {
+        let length = match (kind, rest.first()) {
+            (0, _) => break,
+            (1, _) => 1,
+            (_, Some(length)) if *length >= 2 => usize::from(*length),
+            _ => break,
+        };
+        let Some((option, rest)) = bytes.split_at_checked(length) else { break };
+        if *kind > 1 && choice.has(*kind) {
+            kept.extend_from_slice(option);
+        }
+        bytes = rest;
+    }
+    kept
+}
+
 /// Writes the options of a TCP header: `.` if there are none, `?` if one is wrong.
-pub fn write(header: &[u8], choice: TcpOptions, out: &mut String) {
-    let text = options(header.get(20..).unwrap_or_default(), choice);
-    match text {
+pub fn write(bytes: &[u8], choice: TcpOptions, out: &mut String) {
+    match options(bytes, choice) {
         Some(text) if text.is_empty() => out.push('.'),
         Some(text) => out.push_str(&text),
         None => out.push('?'),
@@ -33,12 +64,7 @@ fn options(mut bytes: &[u8], choice: TcpOptions) -> Option<String> {
                 let length = usize::from(*bytes.get(1)?);
                 let option = bytes.get(..length).filter(|option| option.len() >= 2)?;
                 bytes = &bytes[length..];
-                let is_shown = match choice {
-                    TcpOptions::All => true,
-                    TcpOptions::NoTimes => kind != 8,
-                    TcpOptions::Sack => kind == 4 || kind == 5,
-                };
-                if is_shown {
+                if choice.has(kind) {
                     option_text(kind, option, &mut out)?;
                 }
             }
