@@ -31,8 +31,13 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn texts(text: &str) {
     let arguments = split_arguments(text);
-    let again = arguments.join(", ");
-    assert_eq!(split_arguments(&again), arguments, "{text:?}");
+    // An empty argument at the end needs a comma behind it. Behind another one, it could be within open quotes.
+    let end = if arguments.last().is_some_and(|last| last.is_empty()) { "," } else { "" };
+    let again = arguments.join(", ") + end;
+    // Where a comment stood between a `#` and a number, the rest can be a line directive when it is read again.
+    if arguments.iter().all(|argument| uncomment(argument) == *argument) {
+        assert_eq!(split_arguments(&again), arguments, "{text:?}");
+    }
     let plain = uncomment(text);
     let words: Vec<&str> = split_words(&plain).collect();
     assert_eq!(split_words(&words.join(" ")).collect::<Vec<_>>(), words, "{text:?}");

@@ -81,6 +81,9 @@ impl Element for AnySource {
 
 impl EmittingElement for AnySource {}
 
+/// The most packets of a sink. A source whose packets never end is stopped.
+const SEEN_MAX: usize = 20_000;
+
 struct AnySink(String);
 
 impl Element for AnySink {}
@@ -88,7 +91,14 @@ impl Element for AnySink {}
 impl EmittingElement for AnySink {
     fn push(&mut self, _: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let seen = (packet.bytes().to_vec(), packet.annotations().to_vec(), packet.network_offset());
-        SEEN.with_borrow_mut(|all| all.entry(self.0.clone()).or_default().push(seen));
+        SEEN.with_borrow_mut(|all| {
+            let seen_here = all.entry(self.0.clone()).or_default();
+            if seen_here.len() < SEEN_MAX {
+                seen_here.push(seen);
+            } else {
+                cx.services.stop();
+            }
+        });
         cx.services.pool.discard(packet);
     }
 }
@@ -204,7 +214,8 @@ impl FedGraph<'_> {
         graph
     }
 
-    /// Runs the graph. Returns the packets at each sink; `None` if the graph has not ended after so many steps.
+    /// Runs the graph. Returns the packets at each sink; `None` if the graph has not ended after so many steps, or sent too
+    /// many packets.
     ///
     /// # Errors
     ///
@@ -218,6 +229,7 @@ impl FedGraph<'_> {
         SEEN.take();
         let has_ended = (0..steps).any(|_| !router.step());
         _ = router.finish();
-        Ok(has_ended.then(|| SEEN.take()))
+        let seen = SEEN.take();
+        Ok((has_ended && seen.values().all(|it| it.len() < SEEN_MAX)).then_some(seen))
     }
 }
