@@ -22,6 +22,7 @@ mod ip6;
 mod ipv4;
 mod ipv6;
 mod measuring;
+mod printed_lines;
 mod queues;
 mod routes;
 mod sources;

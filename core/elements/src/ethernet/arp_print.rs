@@ -2,15 +2,14 @@
 
 use super::ETHERNET_BYTES;
 use super::arp::ARP_BYTES;
-use crate::text_file::TextFile;
+use crate::printed_lines::{PrintedLines, printed_lines};
 use core::net::Ipv4Addr;
 use std::fmt::Write;
-use weir_graph::arguments::{EthernetAddress, FileName, WordArgument};
+use weir_graph::arguments::EthernetAddress;
 use weir_graph::engine::{
     BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
-    Reason, RoutingElement, Services,
+    RoutingElement, Services,
 };
-use weir_graph::handlers;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -42,37 +41,23 @@ Handlers:
   active  rw  the argument",
     build: |cx| {
         let mut args = cx.arguments();
-        let label = args.either("LABEL").or(String::new());
-        let has_time = args.keyword("TIMESTAMP").or(true);
+        let lines = PrintedLines::read(&mut args);
         let has_ethernet = args.keyword("ETHER").or(false);
-        let active = args.keyword("ACTIVE").or(true);
-        let _: Option<WordArgument> = args.keyword("CHANNEL").optional();
-        let file: Option<FileName> = args.keyword("OUTFILE").optional();
         args.end()?;
-        let output = file.map_or_else(TextFile::standard_error, |file| TextFile::new(file.0));
-        Ok(BuiltElement::routing(ArpPrint { label, has_time, has_ethernet, active, output }))
+        Ok(BuiltElement::routing(ArpPrint { lines, has_ethernet }))
     },
 };
 
 struct ArpPrint {
-    label: String,
-    has_time: bool,
+    lines: PrintedLines,
     has_ethernet: bool,
-    active: bool,
-    output: TextFile,
 }
 
 impl ArpPrint {
     /// Returns the line for a packet; `None` without a network header.
     fn line(&self, packet: &GraphPacket) -> Option<String> {
         let arp = packet.network_bytes()?;
-        let mut line = String::new();
-        if !self.label.is_empty() {
-            _ = write!(line, "{}: ", self.label);
-        }
-        if self.has_time {
-            _ = write!(line, "{}: ", crate::values::seconds(packet.time()));
-        }
+        let mut line = self.lines.start(packet);
         if self.has_ethernet
             && let Some(header) = ethernet_header(packet, arp.len())
         {
@@ -140,30 +125,15 @@ fn describe(line: &mut String, arp: &[u8]) {
 }
 
 impl Element for ArpPrint {
-    fn effects(&self) -> Option<Effects> {
-        Some(self.output.effects())
-    }
-
-    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
-        self.output.finish(services)
-    }
-
-    handlers! {
-        "active": "false if nothing is printed",
-            read |this, _, _| Ok(this.active.to_string()),
-            write |this, value, _| {
-                this.active = crate::values::read(value)?;
-                Ok(String::new())
-            };
-    }
+    printed_lines!();
 }
 
 impl RoutingElement for ArpPrint {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
-        if self.active
+        if self.lines.is_active
             && let Some(line) = self.line(packet)
         {
-            self.output.add(&line, services);
+            self.lines.add(&line, services);
         }
         Destination::FIRST
     }
@@ -177,8 +147,7 @@ mod tests {
     fn line(arp: &[u8]) -> String {
         let mut packet = PacketPool::default().of_bytes(&[&[0xaa; 14], arp].concat());
         packet.set_network_header(14, arp.len());
-        let (label, output) = ("x".to_owned(), TextFile::standard_error());
-        let print = ArpPrint { label, has_time: false, has_ethernet: true, active: true, output };
+        let print = ArpPrint { lines: PrintedLines::labelled("x"), has_ethernet: true };
         print.line(&packet).unwrap()
     }
 

@@ -2,15 +2,14 @@
 
 use super::print_line::print_transport;
 use crate::ipv4::{HEADER_BYTES, half, header_length, word};
-use crate::text_file::TextFile;
+use crate::printed_lines::{PrintedLines, printed_lines};
 use core::net::Ipv4Addr;
 use std::fmt::Write;
-use weir_graph::arguments::{FileName, WordArgument};
+use weir_graph::arguments::WordArgument;
 use weir_graph::engine::{
     AGGREGATE, BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket,
-    OrderDependence, PAINT, Reason, RoutingElement, Services,
+    OrderDependence, PAINT, RoutingElement, Services,
 };
-use weir_graph::handlers;
 
 /// The class.
 pub static CLASS: ElementClass = ElementClass {
@@ -48,7 +47,7 @@ Handlers:
   active  rw  the argument",
     build: |cx| {
         let mut args = cx.arguments();
-        let label = args.either("LABEL").or(String::new());
+        let lines = PrintedLines::read(&mut args);
         let mut contents = |name| {
             let word: Option<WordArgument> = args.keyword(name).optional();
             let word = word.map_or("NONE".to_owned(), |word| word.0.to_ascii_uppercase());
@@ -73,18 +72,13 @@ Handlers:
             time_to_live: args.flag("TTL"),
             service: args.flag("TOS"),
             length: args.flag("LENGTH"),
-            time: args.keyword("TIMESTAMP").or(true),
             aggregate: args.flag("AGGREGATE"),
             paint: args.flag("PAINT"),
         };
         let swaps = args.keyword("SWAP").or(true);
-        let is_active = args.keyword("ACTIVE").or(true);
-        let _: Option<WordArgument> = args.keyword("CHANNEL").optional();
-        let file: Option<FileName> = args.keyword("OUTFILE").optional();
         args.end()?;
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let output = file.map_or_else(TextFile::standard_error, |file| TextFile::new(file.0));
-        Ok(BuiltElement::routing(IpPrint { label, whole, payload, most, shows, swaps, is_active, output }))
+        Ok(BuiltElement::routing(IpPrint { lines, whole, payload, most, shows, swaps }))
     },
 };
 
@@ -101,13 +95,12 @@ struct Shows {
     time_to_live: bool,
     service: bool,
     length: bool,
-    time: bool,
     aggregate: bool,
     paint: bool,
 }
 
 struct IpPrint {
-    label: String,
+    lines: PrintedLines,
     whole: Option<BytesForm>,
     payload: Option<BytesForm>,
     /// The most bytes that are shown.
@@ -115,38 +108,21 @@ struct IpPrint {
     shows: Shows,
     /// Numbers of ICMP echos are in network byte order.
     swaps: bool,
-    is_active: bool,
-    output: TextFile,
 }
 
 impl Element for IpPrint {
-    fn effects(&self) -> Option<Effects> {
-        Some(self.output.effects())
-    }
-
-    fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
-        self.output.finish(services)
-    }
-
-    handlers! {
-        "active": "false if nothing is printed",
-            read |this, _, _| Ok(this.is_active.to_string()),
-            write |this, value, _| {
-                this.is_active = crate::values::read(value)?;
-                Ok(String::new())
-            };
-    }
+    printed_lines!();
 }
 
 impl RoutingElement for IpPrint {
     fn route(&mut self, _: usize, packet: &mut GraphPacket, services: &mut Services) -> Destination {
-        if self.is_active
+        if self.lines.is_active
             && let Some(header) = packet.network_bytes()
         {
             let mut text = self.start(packet);
             self.print_packet(&mut text, packet, header);
             text.push('\n');
-            self.output.add(&text, services);
+            self.lines.add(&text, services);
         }
         Destination::FIRST
     }
@@ -155,13 +131,7 @@ impl RoutingElement for IpPrint {
 impl IpPrint {
     /// Returns the parts of a line before those of the headers.
     fn start(&self, packet: &GraphPacket) -> String {
-        let mut text = String::new();
-        if !self.label.is_empty() {
-            _ = write!(text, "{}: ", self.label);
-        }
-        if self.shows.time {
-            _ = write!(text, "{}: ", crate::values::seconds(packet.time()));
-        }
+        let mut text = self.lines.start(packet);
         let aggregate = packet.annotation(AGGREGATE).try_into().map_or(0, u32::from_ne_bytes);
         let paint = packet.annotation(PAINT)[0];
         _ = match (self.shows.aggregate, self.shows.paint) {
