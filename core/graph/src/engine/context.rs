@@ -138,6 +138,20 @@ impl Services {
         self.system_signals.insert((number, element));
     }
 
+    /// Sends a signal to a process, or to a group of processes for a negative number.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason.
+    pub fn send_signal(&mut self, process: i32, signal: i32) -> Result<(), Reason> {
+        let result = self.system.send_signal(process, signal);
+        if let Some(threads) = &self.threads {
+            // The signal may be one for this program: the thread that started the graph looks at it.
+            threads.call_attention();
+        }
+        result
+    }
+
     /// Starts the random numbers anew.
     pub fn seed(&mut self, seed: u64) {
         self.random = seed;

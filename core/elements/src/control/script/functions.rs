@@ -82,7 +82,7 @@ fn kill(argument: &str, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
     if processes.is_empty() {
         return Err("expected: SIGNAL PROCESS...".to_owned());
     }
-    processes.into_iter().try_for_each(|process| cx.services.system.send_signal(process, signal))
+    processes.into_iter().try_for_each(|process| cx.services.send_signal(process, signal))
 }
 
 fn logic(name: &str, list: &str) -> Result<String, Reason> {

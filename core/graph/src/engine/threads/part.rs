@@ -106,6 +106,11 @@ impl ThreadState {
         self.placement().seed ^ (self.part.thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
+    /// Has the thread that started the graph look at what is outside of it.
+    pub fn call_attention(&self) {
+        self.part.link.send(self.placement().threads, ThreadMessage::Attention);
+    }
+
     /// Wakes the other side of a queue.
     pub fn wake(&self, element: usize, side: QueueSide) {
         let Some(threads) = self.placement().queues.get(&element) else { return };
