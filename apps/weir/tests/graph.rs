@@ -317,12 +317,6 @@ fn a_graph_on_several_threads_has_the_results_of_one() {
     let output = graph(folder.path(), &["run", "-e", text, "-o", "-", "-h", "d.count"], "");
     assert_eq!(ok(output), "150\n");
     assert!(!folder.path().join("-").exists());
-    for option in [&["-R"][..], &["-u", "socket"]] {
-        let output = graph(folder.path(), &[&["run", "-j", "2", "-e", text], option].concat(), "");
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.contains(&format!("{} needs a graph on one thread", option[0])), "{error}");
-    }
 
     let output = graph(folder.path(), &["check", "-j", "2", "-e", text], "");
     let placement = "thread 0: 4 elements; with tasks or timers: a, b\n\

@@ -149,10 +149,14 @@ const IDLE: &str = "Idle -> q :: Queue(5) -> Discard; p :: Paint(3); Idle -> p -
 
 #[test]
 fn a_client_reads_and_writes_handlers_over_a_unix_socket() {
+    ["1", "2"].iter().for_each(|threads| reads_and_writes_handlers(threads));
+}
+
+fn reads_and_writes_handlers(threads: &str) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let path = at.join("socket");
-    let running = Running::start(at, &["-u", "socket", "-e", IDLE]);
+    let running = Running::start(at, &["-j", threads, "-u", "socket", "-e", IDLE]);
     let mut client = Client::unix(&path);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(client.read("q.capacity"), "5");
@@ -290,6 +294,10 @@ fn numbered(count: u32) -> Vec<u8> {
 
 #[test]
 fn a_graph_that_is_replaced_under_traffic_passes_each_packet_once() {
+    ["1", "2"].iter().for_each(|threads| passes_each_packet_once(threads));
+}
+
+fn passes_each_packet_once(threads: &str) {
     const PACKETS: u32 = 60_000;
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -305,7 +313,7 @@ fn a_graph_that_is_replaced_under_traffic_passes_each_packet_once() {
         chain("Null ->", "FrontDropQueue"),
         chain("PushNull -> Null ->", "ThreadSafeQueue"),
     ];
-    let running = Running::start(at, &["-R", "-u", "socket", "-e", &texts[0]]);
+    let running = Running::start(at, &["-j", threads, "-R", "-u", "socket", "-e", &texts[0]]);
     let mut client = Client::unix(&at.join("socket"));
     let mut replaced = 0;
     let mut previous = 0;
@@ -377,20 +385,28 @@ fn scripts_run_at_signals_and_send_them() {
                 Script(TYPE SIGNAL USR1, print \"one\");
                 Script(TYPE SIGNAL USR1 INT, print \"two\");
                 p :: Script(TYPE PASSIVE, print $(kill TERM 0))";
-    let running = Running::start(folder.path(), &["-u", "socket", "-e", text]);
-    let id = running.id();
-    // Other programs cannot send signals by way of a script's handlers.
-    let mut client = Client::unix(&folder.path().join("socket"));
-    assert_eq!(client.ask("READ p.kill TERM 0").0.split(' ').next(), Some("511"));
-    assert_eq!(client.ask("READ p.cat /etc/passwd").0.split(' ').next(), Some("511"));
-    drop(client);
-    assert_eq!(ok(running.output()), format!("{id}\none\ntwo\ntwo\none\ntwo\ntwo\nend\n"));
+    for threads in ["1", "2"] {
+        scripts_get_signals(folder.path(), threads, text);
+    }
 
     // After `exit`, the signal has its default effect: INT ends the run in an orderly way.
     let text = "Script(wait 0.01s, set x $(kill INT $$), wait 0.1s, set x $(kill INT $$), wait 100s);
                 s :: Script(TYPE SIGNAL INT, init n 0, set n 7, exit)";
-    let output = Running::start(folder.path(), &["-e", text, "-h", "s.get n"]).output();
-    assert_eq!(ok(output), "7\n");
+    for threads in ["1", "2"] {
+        let output = Running::start(folder.path(), &["-j", threads, "-e", text, "-h", "s.get n"]).output();
+        assert_eq!(ok(output), "7\n");
+    }
+}
+
+fn scripts_get_signals(folder: &Path, threads: &str, text: &str) {
+    let running = Running::start(folder, &["-j", threads, "-u", "socket", "-e", text]);
+    let id = running.id();
+    // Other programs cannot send signals by way of a script's handlers.
+    let mut client = Client::unix(&folder.join("socket"));
+    assert_eq!(client.ask("READ p.kill TERM 0").0.split(' ').next(), Some("511"));
+    assert_eq!(client.ask("READ p.cat /etc/passwd").0.split(' ').next(), Some("511"));
+    drop(client);
+    assert_eq!(ok(running.output()), format!("{id}\none\ntwo\ntwo\none\ntwo\ntwo\nend\n"));
 }
 
 #[test]
