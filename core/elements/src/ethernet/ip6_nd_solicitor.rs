@@ -1,5 +1,6 @@
 //! `IP6NDSolicitor`: finds the Ethernet addresses of next hops by neighbour discovery.
 
+use super::ETHERNET_BYTES;
 use super::encap::encapsulate;
 use super::nd_message::{ETHERTYPE_IPV6, NeighborKind, NeighborMessage, solicited_group};
 use super::neighbor_cache::{NeighborAnswer, NeighborCache, NeighborLimits, NeighborRow};
@@ -8,8 +9,8 @@ use core::net::Ipv6Addr;
 use std::any::Any;
 use weir_graph::arguments::EthernetAddress;
 use weir_graph::engine::{
-    BuiltElement, DST_IP6, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
-    GraphPacket, OrderDependence,
+    Batch, BuiltElement, DST_IP6, Effects, Element, ElementClass, ElementContext, ElementCost,
+    EmittingElement, GraphPacket, OrderDependence, PACKET_BYTES_MAX,
 };
 use weir_graph::handlers;
 use weir_units::Nanos;
@@ -75,6 +76,7 @@ Handlers:
             query_output: cx.ports().targets.len().saturating_sub(1),
             queries: 0,
             drops: 0,
+            found: Vec::new(),
         }))
     },
 };
@@ -88,6 +90,8 @@ struct NeighborSolicitor {
     queries: u64,
     /// The packets without a next hop, or too long for a header. The table counts the others.
     drops: u64,
+    /// The addresses for the packets of a batch.
+    found: Vec<EthernetAddress>,
 }
 
 /// Returns the address to which a packet is to be sent.
@@ -221,6 +225,24 @@ impl Element for NeighborSolicitor {
 }
 
 impl EmittingElement for NeighborSolicitor {
+    fn pass_batch(&mut self, input: usize, batch: &mut Batch, cx: &mut ElementContext<'_>) -> Option<usize> {
+        if input != 0 {
+            return None;
+        }
+        let now = cx.services.coarse_now();
+        self.found.clear();
+        for packet in batch.packets() {
+            if packet.len() + ETHERNET_BYTES > PACKET_BYTES_MAX {
+                return None;
+            }
+            self.found.push(self.neighbors.known(next_hop(packet), now, self.poll_timeout)?);
+        }
+        for (packet, to) in batch.packets_mut().iter_mut().zip(&self.found) {
+            encapsulate(packet, ETHERTYPE_IPV6, self.ethernet, *to);
+        }
+        Some(0)
+    }
+
     fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
         if input == 0 {
             self.handle_ip(packet, cx);
