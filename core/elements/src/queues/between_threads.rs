@@ -130,6 +130,10 @@ impl Element for QueueBetweenThreads {
         Some(self.packets.room())
     }
 
+    fn stored(&self) -> Option<usize> {
+        Some(self.length())
+    }
+
     queue_handlers!();
 }
 

@@ -338,6 +338,10 @@ impl Element for Queue {
         Some(self.capacity.saturating_sub(self.packets.len()))
     }
 
+    fn stored(&self) -> Option<usize> {
+        Some(self.packets.len())
+    }
+
     queue_handlers!();
 }
 

@@ -49,6 +49,8 @@ pub struct Services {
     pub(super) changed_effects: Vec<(usize, Effects)>,
     /// The number of handlers that run, each called by the one before.
     pub(super) handler_depth: usize,
+    /// The number of elements that the present pull leads through without entering them.
+    pub(super) pulled_through: usize,
     /// The way to another configuration, if the graph may be replaced.
     pub(super) replacement: Option<Box<Replacement>>,
     /// The arguments of elements that have got others while the graph runs.
@@ -90,6 +92,7 @@ impl Services {
             stop_manager: None,
             changed_effects: Vec::new(),
             handler_depth: 0,
+            pulled_through: 0,
             replacement: None,
             reconfigured: OtherArguments::default(),
             system_signals: BTreeSet::new(),
@@ -320,6 +323,29 @@ impl ElementContext<'_> {
         let waits_for = super::search::nonfull_downstream(self, output);
         self.services.signals.wait(self.this, &waits_for);
         waits_for
+    }
+
+    /// Returns the next elements that store packets: behind a push output, or before a pull input, of the same number.
+    pub fn nearest_stores(&mut self, port: usize) -> Vec<usize> {
+        match self.ports().outputs_push.get(port) {
+            Some(true) => super::search::stores_downstream(self, port),
+            _ => super::search::stores_upstream(self, port),
+        }
+    }
+
+    /// Returns the number of packets that an element stores, by its index; `None` if it stores none, or runs at present.
+    pub fn stored_packets(&mut self, index: usize) -> Option<usize> {
+        self.elements.get_mut(index)?.as_mut()?.element().stored()
+    }
+
+    /// Runs a function while another element has the place of this one. So handlers that the function calls reach state
+    /// that both share, where this element itself is busy.
+    pub fn with_stand_in<T>(&mut self, stand_in: BuiltElement, run: impl FnOnce(&mut Self) -> T) -> T {
+        let this = self.this;
+        let before = self.elements[this].replace(stand_in);
+        let result = run(self);
+        self.elements[this] = before;
+        result
     }
 
     /// Returns true if a task that waits for these may find work.

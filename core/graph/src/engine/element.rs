@@ -131,6 +131,11 @@ pub trait Element: Any {
         None
     }
 
+    /// Returns the number of stored packets, in an element that stores some.
+    fn stored(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns true for a queue whose neighbours can be on different threads: it is made with
     /// [`BuildContext::between_threads`](super::BuildContext::between_threads) then.
     fn can_be_between_threads(&self) -> bool {
@@ -149,6 +154,11 @@ pub trait Element: Any {
 
     /// Returns the names of read handlers that the element's arguments add, such as exported variables of a script.
     fn exported_handlers(&self) -> &[String] {
+        &[]
+    }
+
+    /// Returns the names of handlers that can be read and written, and that the element has for each of its ports.
+    fn port_handlers(&self) -> &[String] {
         &[]
     }
 
@@ -402,6 +412,13 @@ pub trait EmittingElement: Element {
     /// Returns the next packet at a pull output; `None` if there is none at present.
     fn pull(&mut self, output: usize, cx: &mut ElementContext<'_>) -> Option<GraphPacket> {
         let _ = (output, cx);
+        None
+    }
+
+    /// Returns the input from which packets at a pull output come at present, in an element that passes them on unchanged.
+    /// So a way of packets can lead through the element twice, and [`EmittingElement::pull`] is not called.
+    fn pulls_through(&self, output: usize) -> Option<usize> {
+        let _ = output;
         None
     }
 

@@ -131,7 +131,7 @@ pub(super) fn read_named(
     let Some((element, handler)) = name.rsplit_once('.') else {
         return match read_global(cx, name) {
             Some(text) => Ok(text),
-            None => Err(no_handler(name, name, &of_graph(cx), &[], true)),
+            None => Err(no_handler(name, name, &of_graph(cx), OwnHandlers::default(), true)),
         };
     };
     let index = find(cx, element)?;
@@ -146,7 +146,7 @@ pub(super) fn read_named(
         Some(Some(result)) => Ok(result?),
         Some(None) => {
             let all = all_handlers(cx, index);
-            Err(no_handler(name, handler, &all, exported_handlers(cx, index), true))
+            Err(no_handler(name, handler, &all, OwnHandlers::of(cx, index), true))
         }
         None => Err(busy(element)),
     }
@@ -165,7 +165,7 @@ pub(super) fn write_named(
                 Ok(String::new())
             }
             REPLACES if can_be_replaced(cx) => Ok(super::replace::replace(cx, value)?),
-            _ => Err(no_handler(name, name, &of_graph(cx), &[], false)),
+            _ => Err(no_handler(name, name, &of_graph(cx), OwnHandlers::default(), false)),
         };
     };
     let value = value.trim();
@@ -192,7 +192,7 @@ pub(super) fn write_named(
         Some(Some(result)) => Ok(result?),
         Some(None) => {
             let all = all_handlers(cx, index);
-            Err(no_handler(name, handler, &all, exported_handlers(cx, index), false))
+            Err(no_handler(name, handler, &all, OwnHandlers::of(cx, index), false))
         }
         None => Err(busy(element)),
     }
@@ -200,16 +200,16 @@ pub(super) fn write_named(
 
 /// Checks that a handler exists, and can be read or written.
 fn check(cx: &mut ElementContext<'_>, name: &str, is_read: bool) -> Result<(), HandlerError> {
-    let (handler, all, exported) = match name.rsplit_once('.') {
-        None => (name, of_graph(cx), &[][..]),
+    let (handler, all, own) = match name.rsplit_once('.') {
+        None => (name, of_graph(cx), OwnHandlers::default()),
         Some((element, handler)) => {
             let index = find(cx, element)?;
-            (handler, all_handlers(cx, index), exported_handlers(cx, index))
+            (handler, all_handlers(cx, index), OwnHandlers::of(cx, index))
         }
     };
     let is_it = |it: &HandlerDefinition| it.name == handler && if is_read { it.reads } else { it.writes };
-    let is_there = all.iter().any(is_it) || (is_read && exported.iter().any(|it| it == handler));
-    if is_there { Ok(()) } else { Err(no_handler(name, handler, &all, exported, is_read)) }
+    let is_there = all.iter().any(is_it) || own.names(is_read).any(|it| it == handler);
+    if is_there { Ok(()) } else { Err(no_handler(name, handler, &all, own, is_read)) }
 }
 
 fn split(call: &str) -> (&str, &str) {
@@ -261,9 +261,28 @@ fn all_handlers(cx: &mut ElementContext<'_>, index: usize) -> Vec<HandlerDefinit
     all
 }
 
-/// Returns the names of the read handlers that the arguments of an element add.
-fn exported_handlers<'a>(cx: &'a mut ElementContext<'_>, index: usize) -> &'a [String] {
-    cx.elements[index].as_mut().map_or(&[], |it| it.element().exported_handlers())
+/// The handlers that an element has beside those of its class.
+#[derive(Clone, Copy, Default)]
+struct OwnHandlers<'a> {
+    /// The read handlers that its arguments add.
+    exported: &'a [String],
+    /// The handlers of its ports, which can be read and written.
+    of_ports: &'a [String],
+}
+
+impl<'a> OwnHandlers<'a> {
+    fn of(cx: &'a mut ElementContext<'_>, index: usize) -> Self {
+        cx.elements[index].as_mut().map_or(Self::default(), |it| {
+            let it = &*it.element();
+            Self { exported: it.exported_handlers(), of_ports: it.port_handlers() }
+        })
+    }
+
+    /// Returns the names of those that can be read, or be written.
+    fn names(self, is_read: bool) -> impl Iterator<Item = &'a str> {
+        let exported = self.exported.iter().filter(move |_| is_read);
+        exported.chain(self.of_ports).map(String::as_str)
+    }
 }
 
 /// Returns the error of a call of a handler that does not exist, or not for this direction.
@@ -271,29 +290,31 @@ fn no_handler(
     name: &str,
     handler: &str,
     all: &[HandlerDefinition],
-    exported: &[String],
+    own: OwnHandlers<'_>,
     is_read: bool,
 ) -> HandlerError {
-    if all.iter().any(|it| it.name == handler) || exported.iter().any(|it| it == handler) {
+    if all.iter().any(|it| it.name == handler) || own.names(!is_read).any(|it| it == handler) {
         let directions = if is_read { "written, not read" } else { "read, not written" };
         let text = format!("handler '{name}' can be {directions}");
         return HandlerError { fault: HandlerFault::OtherDirection, text };
     }
     let names = all.iter().filter(|it| if is_read { it.reads } else { it.writes }).map(|it| it.name);
-    let exported = exported.iter().filter(|_| is_read).map(String::as_str);
     let kind = if name == handler { "global handler" } else { "handler" };
-    let text = format!("no {kind} named '{name}'{}", suggestion(handler, names.chain(exported)));
+    let text = format!("no {kind} named '{name}'{}", suggestion(handler, names.chain(own.names(is_read))));
     HandlerError { fault: HandlerFault::NoHandler, text }
 }
 
-fn list(all: &[HandlerDefinition], exported: &[String]) -> String {
+fn list(all: &[HandlerDefinition], own: OwnHandlers<'_>) -> String {
     let mut text = String::new();
     for HandlerDefinition { name, reads, writes, .. } in all {
         let mode = [(*reads, "r"), (*writes, "w")].map(|(is, letter)| if is { letter } else { "" }).concat();
         _ = writeln!(text, "{name}\t{mode}");
     }
-    for name in exported {
+    for name in own.exported {
         _ = writeln!(text, "{name}\tr");
+    }
+    for name in own.of_ports {
+        _ = writeln!(text, "{name}\trw");
     }
     text
 }
@@ -309,7 +330,7 @@ fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Opti
         }
         "handlers" => {
             let all = all_handlers(cx, index);
-            list(&all, exported_handlers(cx, index))
+            list(&all, OwnHandlers::of(cx, index))
         }
         "ports" => ports(cx, index),
         "scheduled" => {
@@ -395,7 +416,7 @@ fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
             all.dedup();
             lines(&mut all.into_iter().map(str::to_owned))
         }
-        "handlers" => list(&of_graph(cx), &[]),
+        "handlers" => list(&of_graph(cx), OwnHandlers::default()),
         "errors" => {
             let of_threads = || threaded(cx)?.replacement_errors();
             cx.services

@@ -46,17 +46,40 @@ pub(super) fn pull_direct(cx: &mut ElementContext<'_>, input: usize, most: usize
     pulled.unwrap_or(false)
 }
 
+/// The most elements that one pull leads through without entering them. A cycle of such elements has no packets.
+const THROUGH_MAX: usize = 500;
+
+/// Pulls a packet from an input of an element that passes packets on.
+fn pull_through(cx: &mut ElementContext<'_>, element: usize, input: usize) -> Option<GraphPacket> {
+    if cx.services.pulled_through >= THROUGH_MAX {
+        return None;
+    }
+    cx.services.pulled_through += 1;
+    let this = std::mem::replace(&mut cx.this, element);
+    let packet = pull(cx, input);
+    cx.this = this;
+    cx.services.pulled_through -= 1;
+    packet
+}
+
 /// Pulls a packet from an input.
 pub(super) fn pull(cx: &mut ElementContext<'_>, input: usize) -> Option<GraphPacket> {
     let graph = cx.graph;
     let way = graph.pull_ways[cx.this].get(input)?;
     let from = way.from?;
-    let mut packet = cx
-        .with_element(from.element, |element, cx| match element {
-            BuiltElement::Emitting(element) => element.pull(from.port, cx),
-            BuiltElement::Routing(_) => None,
-        })
-        .flatten()?;
+    let through = match &cx.elements[from.element] {
+        Some(BuiltElement::Emitting(element)) => element.pulls_through(from.port),
+        _ => None,
+    };
+    let mut packet = match through {
+        Some(input) => pull_through(cx, from.element, input)?,
+        None => cx
+            .with_element(from.element, |element, cx| match element {
+                BuiltElement::Emitting(element) => element.pull(from.port, cx),
+                BuiltElement::Routing(_) => None,
+            })
+            .flatten()?,
+    };
     for (element, input, output) in &way.passed {
         let destination = match cx.elements[*element].as_mut() {
             Some(BuiltElement::Routing(element)) => element.route_one(*input, &mut packet, cx.services),

@@ -51,7 +51,7 @@ pub(super) fn nonfull_downstream(cx: &mut ElementContext<'_>, output: usize) -> 
 }
 
 /// Returns the elements that packets of a push output can reach and that push nothing further.
-fn stores_downstream(cx: &mut ElementContext<'_>, output: usize) -> Vec<usize> {
+pub(super) fn stores_downstream(cx: &mut ElementContext<'_>, output: usize) -> Vec<usize> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     let mut open: Vec<usize> = match cx.ports().outputs_push.get(output) {
@@ -73,6 +73,29 @@ fn stores_downstream(cx: &mut ElementContext<'_>, output: usize) -> Vec<usize> {
         let ports = &cx.graph.ports[element];
         let pushed = ports.outputs_push.iter().zip(&ports.targets).filter(|(pushes, _)| **pushes);
         open.extend(pushed.flat_map(|(_, targets)| targets.iter().map(|target| target.element)));
+    }
+    found
+}
+
+/// Returns the elements from which packets of a pull input come and that store them.
+pub(super) fn stores_upstream(cx: &mut ElementContext<'_>, input: usize) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<usize> = match cx.ports().inputs_pull.get(input) {
+        Some(true) => cx.ports().sources[input].iter().map(|source| source.element).collect(),
+        _ => Vec::new(),
+    };
+    while let Some(element) = open.pop() {
+        if !seen.insert(element) {
+            continue;
+        }
+        if cx.elements[element].as_mut().is_some_and(|it| it.element().stored().is_some()) {
+            found.push(element);
+            continue;
+        }
+        let ports = &cx.graph.ports[element];
+        let pulled = ports.inputs_pull.iter().zip(&ports.sources).filter(|(pulls, _)| **pulls);
+        open.extend(pulled.flat_map(|(_, sources)| sources.iter().map(|source| source.element)));
     }
     found
 }
