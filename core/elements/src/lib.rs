@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod annotations;
 mod bytes;
 pub mod classification;
 mod control;
@@ -25,6 +26,7 @@ mod measuring;
 mod printed_lines;
 mod queues;
 mod routes;
+mod shaping;
 mod sources;
 mod switching;
 pub mod testing;
@@ -39,7 +41,9 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Sources and sinks", sources::CLASSES),
     ("Devices", devices::CLASSES),
     ("Queues and scheduling", queues::CLASSES),
+    ("Shaping", shaping::CLASSES),
     ("Switching and copying", switching::CLASSES),
+    ("Time stamps and annotations", annotations::CLASSES),
     ("Bytes", bytes::CLASSES),
     ("Classification", classification::CLASSES),
     ("IPv4, ICMP, TCP and UDP", ip::CLASSES),

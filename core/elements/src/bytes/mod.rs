@@ -1,7 +1,9 @@
 //! Elements that add, remove and check bytes.
 
 mod align;
+mod clipboard;
 mod length;
+mod resize;
 mod strip;
 mod strip_to_network;
 
@@ -16,4 +18,6 @@ pub const CLASSES: &[&ElementClass] = &[
     &length::PAD,
     &length::CHECK,
     &align::CLASS,
+    &resize::CLASS,
+    &clipboard::CLASS,
 ];

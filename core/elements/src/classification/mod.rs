@@ -6,6 +6,7 @@
 mod bytes;
 mod cubes;
 mod expression;
+mod fields;
 mod ip;
 mod pattern;
 mod primitive;
@@ -15,7 +16,11 @@ mod table;
 mod words;
 
 pub use expression::{PacketParts, Part, PatternExpression, PatternRelation, PatternTest};
+pub(crate) use fields::{field_name, named_field};
+pub(crate) use primitive::Field;
 pub use rules::{NO_OUTPUT, PatternRule, RuleSet};
+
+pub(crate) use words::{TCP, TCP_OR_UDP, TRANSPORT, UDP};
 
 use weir_graph::arguments::{ArgumentContext, NoNames};
 use weir_graph::engine::ElementClass;

@@ -1,6 +1,7 @@
 //! Words of IP patterns, and what they name.
 
-use super::primitive::{Data, Field, Kind};
+use super::fields::named_field;
+use super::primitive::{Data, Kind};
 use core::net::Ipv4Addr;
 use weir_graph::arguments::protocols::icmp_type_number;
 use weir_graph::arguments::{
@@ -45,27 +46,28 @@ pub fn split(pattern: &str) -> Vec<&str> {
 
 const KINDS: &[(&str, Kind)] = &[
     ("ce", Kind::Ce),
-    ("dscp", Kind::Field(Field { protocol: None, first_bit: 8, bits: 6 })),
     ("ect", Kind::Ect),
     ("frag", Kind::Fragment),
-    ("hl", Kind::Field(Field { protocol: None, first_bit: 4, bits: 4 })),
     ("host", Kind::Host),
-    ("id", Kind::Field(Field { protocol: None, first_bit: 32, bits: 16 })),
-    ("len", Kind::Field(Field { protocol: None, first_bit: 16, bits: 16 })),
     ("net", Kind::Net),
     ("opt", Kind::TcpOption),
     ("port", Kind::Port),
     ("proto", Kind::Protocol),
-    ("tos", Kind::Field(Field { protocol: None, first_bit: 8, bits: 8 })),
-    ("ttl", Kind::Field(Field { protocol: None, first_bit: 64, bits: 8 })),
-    ("type", ICMP_TYPE),
     ("unfrag", Kind::Unfragmented),
-    ("vers", Kind::Field(Field { protocol: None, first_bit: 0, bits: 4 })),
-    ("win", Kind::Field(Field { protocol: Some(TCP), first_bit: 112, bits: 16 })),
 ];
 
-/// The field of ICMP types.
-pub const ICMP_TYPE: Kind = Kind::Field(Field { protocol: Some(ICMP), first_bit: 0, bits: 8 });
+/// The names of fields that patterns know, and the headers that these are in.
+const FIELD_WORDS: &[(&str, Option<u16>)] = &[
+    ("dscp", None),
+    ("hl", None),
+    ("id", None),
+    ("len", None),
+    ("tos", None),
+    ("ttl", None),
+    ("type", Some(ICMP)),
+    ("vers", None),
+    ("win", Some(TCP)),
+];
 
 const PROTOCOLS: &[(&str, u16)] = &[("tcpudp", TCP_OR_UDP), ("transp", TRANSPORT)];
 
@@ -77,7 +79,8 @@ fn in_table<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
 
 /// Returns the kind of primitive that a word names.
 pub fn kind(word: &str) -> Option<Kind> {
-    in_table(KINDS, word)
+    let field = || named_field(in_table(FIELD_WORDS, word)?, word).map(Kind::Field);
+    in_table(KINDS, word).or_else(field)
 }
 
 /// A word that is a name of a value.
@@ -105,12 +108,14 @@ pub fn named(
         .or_else(|| IpProtocol::parse_argument(word, context).ok().map(|IpProtocol(it)| u16::from(it)));
     let tcp = TcpPort::parse_argument(word, context).ok().map(|TcpPort(port)| u32::from(port));
     let udp = UdpPort::parse_argument(word, context).ok().map(|UdpPort(port)| u32::from(port));
+    let icmp_kind = self::kind("type").unwrap_or(Kind::Protocol);
+    let icmp_type = icmp_type_number(word);
     let candidates = [
         (ip.map(u32::from), Kind::Protocol, "ip proto", true),
         (tcp, Kind::Port, "port", of_protocol(&[TCP, TCP_OR_UDP])),
         (udp, Kind::Port, "port", of_protocol(&[UDP, TCP_OR_UDP])),
         (in_table(TCP_FLAGS, word), Kind::TcpOption, "tcp opt", of_protocol(&[TCP, TCP_OR_UDP])),
-        (icmp_type_number(word).map(u32::from), ICMP_TYPE, "icmp type", of_protocol(&[ICMP])),
+        (icmp_type.map(u32::from), icmp_kind, "icmp type", of_protocol(&[ICMP])),
     ];
     let found =
         candidates.iter().filter_map(|(value, of, text, fits)| Some((((*value)?), *of, *text, *fits)));

@@ -166,6 +166,29 @@ exist are the last one. `weir graph check -j N` shows the placement.",
     ..ADDRESSES
 };
 
+/// The class of threads that are balanced.
+pub static BALANCED: ElementClass = ElementClass {
+    name: "BalancedThreadSched",
+    manual: "\
+states that threads are balanced
+
+BalancedThreadSched([INTERVAL, INCREASING])
+
+BalancedThreadSched has no effect: weir spreads elements over threads when a graph starts, and they stay there. \
+StaticThreadSched states threads of elements.
+
+Arguments:
+  INTERVAL    accepted: milliseconds. Default 1000.
+  INCREASING  accepted: true or false. Default true.",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let _: i32 = args.either("INTERVAL").or(1000);
+        let _: bool = args.either("INCREASING").or(true);
+        end(args)
+    },
+    ..ADDRESSES
+};
+
 fn end(args: ElementArguments<'_, '_>) -> Result<BuiltElement, ArgumentErrors> {
     args.end()?;
     Ok(BuiltElement::routing(Info))

@@ -2,6 +2,7 @@
 
 mod info;
 mod message;
+mod sched_order_test;
 mod script;
 
 pub use script::general;
@@ -19,4 +20,6 @@ pub const CLASSES: &[&ElementClass] = &[
     &info::SCHEDULE,
     &info::ALIGNMENT,
     &info::THREADS,
+    &info::BALANCED,
+    &sched_order_test::CLASS,
 ];

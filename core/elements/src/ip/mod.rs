@@ -30,6 +30,7 @@ mod strip_ip_header;
 mod transport_check;
 mod udp_ip_encap;
 mod unstrip_ip_header;
+mod web_gen;
 
 use weir_graph::engine::ElementClass;
 
@@ -60,4 +61,5 @@ pub const CLASSES: &[&ElementClass] = &[
     &strip_ip_header::CLASS,
     &udp_ip_encap::CLASS,
     &unstrip_ip_header::CLASS,
+    &web_gen::CLASS,
 ];

@@ -1,12 +1,10 @@
 //! The moving average of a rate.
 
-use weir_units::Timestamp;
+use crate::values::binary_fraction;
+use weir_units::{Nanos, Timestamp};
 
-/// The nanoseconds of an epoch.
+/// The nanoseconds of an epoch: one millisecond.
 const EPOCH: u64 = 1_000_000;
-
-/// Epochs of a second.
-const EPOCHS_PER_SECOND: u64 = 1000;
 
 /// The weight of a new epoch is one sixteenth.
 const WEIGHT_SHIFT: u32 = 4;
@@ -14,9 +12,10 @@ const WEIGHT_SHIFT: u32 = 4;
 /// After so many empty epochs the average is 0.
 const EMPTY_MAX: u64 = 100;
 
-/// An exponentially weighted moving average of events for each millisecond, with `SCALE` bits behind the point.
+/// An exponentially weighted moving average of events for each epoch of `LENGTH` nanoseconds, with `SCALE` bits behind the
+/// point. A new epoch has the weight 1/2^`SHIFT`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RateAverage<const SCALE: u32> {
+pub struct RateAverage<const SCALE: u32, const SHIFT: u32 = WEIGHT_SHIFT, const LENGTH: u64 = EPOCH> {
     /// The time at which the present epoch ends.
     end: u64,
     /// The events of the present epoch.
@@ -24,7 +23,10 @@ pub struct RateAverage<const SCALE: u32> {
     average: u64,
 }
 
-impl<const SCALE: u32> RateAverage<SCALE> {
+impl<const SCALE: u32, const SHIFT: u32, const LENGTH: u64> RateAverage<SCALE, SHIFT, LENGTH> {
+    /// Epochs of a second.
+    const EPOCHS_PER_SECOND: u64 = Nanos::SECOND.0 / LENGTH;
+
     /// Counts events.
     #[inline]
     pub fn count(&mut self, now: Timestamp, events: u64) {
@@ -35,10 +37,10 @@ impl<const SCALE: u32> RateAverage<SCALE> {
     }
 
     fn end_epoch(&mut self, now: Timestamp) {
-        let epoch = now.0 / EPOCH;
+        let epoch = now.0 / LENGTH;
         if self.end > 0 {
             self.observe(self.current);
-            let empty = epoch.saturating_sub(self.end / EPOCH);
+            let empty = epoch.saturating_sub(self.end / LENGTH);
             if empty >= EMPTY_MAX {
                 self.average = 0;
             } else {
@@ -46,39 +48,42 @@ impl<const SCALE: u32> RateAverage<SCALE> {
             }
         }
         self.current = 0;
-        self.end = (epoch + 1).saturating_mul(EPOCH);
+        self.end = (epoch + 1).saturating_mul(LENGTH);
     }
 
     fn observe(&mut self, events: u64) {
         // Half of the divisor rounds.
-        let scaled = (events.min(u64::MAX >> 24) << SCALE) + (1 << (WEIGHT_SHIFT - 1));
-        let change = (scaled as i64).wrapping_sub(self.average as i64) >> WEIGHT_SHIFT;
+        let scaled = (events.min(u64::MAX >> 24) << SCALE) + (1 << (SHIFT - 1));
+        let change = (scaled as i64).wrapping_sub(self.average as i64) >> SHIFT;
         self.average = self.average.saturating_add_signed(change);
+    }
+
+    /// Returns the average of the epochs that have ended, with `SCALE` bits behind the point.
+    pub fn scaled(&self) -> u64 {
+        self.average
+    }
+
+    /// Returns the whole events of a second, by the epochs that have ended.
+    pub fn per_second(&self) -> u64 {
+        self.average.saturating_mul(Self::EPOCHS_PER_SECOND) >> SCALE
+    }
+
+    /// Returns the scaled average of this number of events each second.
+    pub fn scaled_rate(events: u64) -> u64 {
+        let scaled = (u128::from(events) << SCALE) / u128::from(Self::EPOCHS_PER_SECOND);
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    /// Returns a scaled average as the events of a second, in a decimal number.
+    pub fn scaled_text(average: u64) -> String {
+        binary_fraction(average.saturating_mul(Self::EPOCHS_PER_SECOND), SCALE)
     }
 
     /// Returns the events of a second, times a power of two, as a decimal number.
     pub fn text(&mut self, now: Timestamp, shift: u32) -> String {
         self.count(now, 0);
-        binary_fraction(self.average.saturating_mul(EPOCHS_PER_SECOND), SCALE.saturating_sub(shift))
+        binary_fraction(self.average.saturating_mul(Self::EPOCHS_PER_SECOND), SCALE.saturating_sub(shift))
     }
-}
-
-/// Returns a number with this many bits behind the point as a decimal number: the shortest one that is read as the same.
-fn binary_fraction(number: u64, bits: u32) -> String {
-    let one = 1_u128 << bits;
-    let (whole, part) = (number >> bits, u128::from(number) % one);
-    if part == 0 {
-        return whole.to_string();
-    }
-    let mut power = 1;
-    for digits in 1.. {
-        power *= 10;
-        let decimal = (part * power + one / 2) / one;
-        if (decimal * one + power / 2) / power == part && decimal < power {
-            return format!("{whole}.{decimal:0digits$}");
-        }
-    }
-    String::new()
 }
 
 #[cfg(test)]
@@ -97,14 +102,5 @@ mod tests {
         let faded: f64 = rate.text(Timestamp(1010 * EPOCH), 0).parse().unwrap();
         assert!((1900.0..2400.0).contains(&faded), "{faded}");
         assert_eq!(rate.text(Timestamp(2000 * EPOCH), 0), "0");
-    }
-
-    #[test]
-    fn fractions_are_short() {
-        assert_eq!(binary_fraction(0, 4), "0");
-        assert_eq!(binary_fraction(8, 4), "0.5");
-        assert_eq!(binary_fraction(1, 10), "0.001");
-        assert_eq!(binary_fraction(1023, 10), "0.999");
-        assert_eq!(binary_fraction((7 << 4) + 1, 4), "7.06");
     }
 }

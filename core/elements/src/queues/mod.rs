@@ -1,14 +1,21 @@
 //! Queues, and elements that pull from them.
 
 mod between_threads;
+mod pull_switch;
 mod queue;
 mod rate;
+mod rated_bucket;
 mod rated_unqueue;
 mod schedulers;
 mod shaper;
+mod stride;
+mod stride_sched;
+mod time_sorted_sched;
 mod unqueue;
 
 pub use rate::{EvenRate, TokenBucket};
+pub use rated_bucket::{RatedBucket, RatedQuantity};
+pub use stride::StrideOrder;
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.
@@ -23,7 +30,12 @@ pub const CLASSES: &[&ElementClass] = &[
     &unqueue::CLASS,
     &schedulers::ROUND_ROBIN,
     &schedulers::PRIO,
-    &shaper::CLASS,
+    &stride_sched::CLASS,
+    &time_sorted_sched::CLASS,
+    &pull_switch::SWITCH,
+    &pull_switch::SIMPLE,
+    &shaper::SHAPER,
+    &shaper::BANDWIDTH,
     &rated_unqueue::RATED,
     &rated_unqueue::BANDWIDTH_RATED,
 ];

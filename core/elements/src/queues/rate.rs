@@ -71,7 +71,7 @@ impl TokenBucket {
 /// Evenly spaced events: `rate` of them in each second. After a pause, at most those of a second are made up for.
 #[derive(Clone, Copy, Debug)]
 pub struct EvenRate {
-    rate: u32,
+    rate: u64,
     /// The second from which events are counted.
     second: Option<u64>,
     /// The events since then.
@@ -80,12 +80,12 @@ pub struct EvenRate {
 
 impl EvenRate {
     /// Returns a process that has not begun.
-    pub fn new(rate: u32) -> Self {
+    pub fn new(rate: u64) -> Self {
         Self { rate, second: None, count: 0 }
     }
 
     /// Returns the events of a second.
-    pub fn rate(&self) -> u32 {
+    pub fn rate(&self) -> u64 {
         self.rate
     }
 
@@ -98,18 +98,22 @@ impl EvenRate {
         let rate = i128::from(self.rate);
         let expected = i128::from(part) * rate / PARTS;
         match self.second {
-            Some(from) if from == second => {}
-            // Events that are less than a second late are made up for.
-            Some(from) if from + 1 == second => self.count = (self.count - rate).max(expected - rate),
-            _ => self.count = expected,
+            // The events of the seconds that have passed were due. Those of the latest one are made up for.
+            Some(from) => {
+                let passed = i128::from(second.saturating_sub(from));
+                if passed > 0 {
+                    self.count = (self.count - rate.saturating_mul(passed)).max(expected - rate);
+                }
+            }
+            None => self.count = expected,
         }
         self.second = Some(second);
         expected >= self.count
     }
 
-    /// Counts an event.
-    pub fn count(&mut self) {
-        self.count += 1;
+    /// Counts events, also more than are due.
+    pub fn count(&mut self, events: u64) {
+        self.count += i128::from(events);
     }
 
     /// Returns the time of the next event, after a call of [`EvenRate::is_due`]; `None` for never.
@@ -155,7 +159,7 @@ mod tests {
         let mut times = Vec::new();
         while times.len() < 6 {
             assert!(events.is_due(now));
-            events.count();
+            events.count(1);
             times.push(now.0 / 1_000_000);
             assert!(!events.is_due(now));
             now = events.next_time().unwrap();
@@ -167,11 +171,11 @@ mod tests {
     fn a_pause_is_made_up_for_up_to_a_second() {
         let mut events = EvenRate::new(10);
         assert!(events.is_due(Timestamp(0)));
-        events.count();
+        events.count(1);
         let late = Timestamp(Nanos::SECOND.0 * 19 / 10);
         let mut made_up = 0;
         while events.is_due(late) {
-            events.count();
+            events.count(1);
             made_up += 1;
         }
         assert_eq!(made_up, 11);

@@ -1,13 +1,12 @@
 //! `RatedUnqueue` and `BandwidthRatedUnqueue`: pull packets at a rate and push them.
 
-use super::rate::TokenBucket;
+use super::rated_bucket::{RatedBucket, RatedQuantity};
 use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
     BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
     OrderDependence, Reason, TaskRun, WaitsFor,
 };
 use weir_graph::{handlers, reconfigured_fields};
-use weir_units::{BitsPerSecond, Nanos};
 
 /// The class whose rate is in packets.
 pub static RATED: ElementClass = ElementClass {
@@ -36,7 +35,7 @@ Handlers:
   active  rw  the argument
   count   r   the number of packets
   calls   r   the runs of the task, and how they ended",
-    build: |cx| build(cx, false),
+    build: |cx| build(cx, RatedQuantity::Packets),
 };
 
 /// The class whose rate is in bytes.
@@ -57,56 +56,21 @@ Arguments:
   ACTIVE          false: pulls no packets. Default true.
 
 Handlers:
-  rate    rw  the argument, in bits per second with the unit bps
+  rate    rw  the argument
   active  rw  the argument
   count   r   the number of packets
   calls   r   the runs of the task, and how they ended",
-    build: |cx| build(cx, true),
+    build: |cx| build(cx, RatedQuantity::Bytes),
     ..RATED
 };
 
-/// The time in which a bucket gets full.
-const BURST_DURATION: Nanos = Nanos(20_000_000);
-
-/// The capacity of a bucket.
-#[derive(Clone, Copy, Debug)]
-enum Burst {
-    Duration(Nanos),
-    Tokens(u32),
-}
-
-impl Burst {
-    fn tokens(self, rate: u64) -> u64 {
-        match self {
-            Burst::Duration(Nanos(nanos)) => {
-                let tokens = u128::from(rate) * u128::from(nanos) / u128::from(Nanos::SECOND.0);
-                u64::try_from(tokens).unwrap_or(u64::MAX).max(1)
-            }
-            Burst::Tokens(tokens) => u64::from(tokens).max(1),
-        }
-    }
-}
-
-fn build(cx: &mut BuildContext<'_>, counts_bytes: bool) -> Result<BuiltElement, ArgumentErrors> {
+fn build(cx: &mut BuildContext<'_>, quantity: RatedQuantity) -> Result<BuiltElement, ArgumentErrors> {
     let mut args = cx.arguments();
-    let rate = if counts_bytes {
-        args.either::<BitsPerSecond>("RATE").required().0 / 8
-    } else {
-        u64::from(args.either::<u32>("RATE").required())
-    };
-    let duration: Option<Nanos> = args.keyword("BURST_DURATION").optional();
-    let size_name = if counts_bytes { "BURST_BYTES" } else { "BURST_SIZE" };
-    let size: Option<u32> = args.keyword(size_name).optional();
+    let bucket = RatedBucket::read(quantity, &mut args);
     let active = args.keyword("ACTIVE").or(true);
-    if duration.is_some() && size.is_some() {
-        args.error(size_name, "not together with BURST_DURATION");
-    }
     args.end()?;
-    let burst = size.map_or(Burst::Duration(duration.unwrap_or(BURST_DURATION)), Burst::Tokens);
     Ok(BuiltElement::emitting(RatedUnqueue {
-        counts_bytes,
-        bucket: TokenBucket::new(rate, burst.tokens(rate)),
-        burst,
+        bucket,
         active,
         waits_for: WaitsFor::Nothing,
         runs: 0,
@@ -117,9 +81,7 @@ fn build(cx: &mut BuildContext<'_>, counts_bytes: bool) -> Result<BuiltElement, 
 }
 
 struct RatedUnqueue {
-    counts_bytes: bool,
-    bucket: TokenBucket,
-    burst: Burst,
+    bucket: RatedBucket,
     active: bool,
     waits_for: WaitsFor,
     runs: u64,
@@ -128,25 +90,8 @@ struct RatedUnqueue {
     failed_pulls: u64,
 }
 
-impl RatedUnqueue {
-    /// The tokens that have to be there for a packet.
-    fn needed(&self) -> u64 {
-        u64::from(!self.counts_bytes)
-    }
-
-    fn set_rate(&mut self, value: &str, cx: &mut ElementContext<'_>) -> Result<String, Reason> {
-        let rate = match self.counts_bytes {
-            true => crate::values::read::<BitsPerSecond>(value)?.0 / 8,
-            false => u64::from(crate::values::read::<u32>(value)?),
-        };
-        self.bucket.set_rate(rate, self.burst.tokens(rate));
-        cx.schedule();
-        Ok(String::new())
-    }
-}
-
 impl Element for RatedUnqueue {
-    reconfigured_fields!(bucket, burst, active; then |_, cx| cx.schedule());
+    reconfigured_fields!(bucket, active; then |_, cx| cx.schedule());
 
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         self.waits_for = cx.wait_for_packets(0);
@@ -164,8 +109,8 @@ impl Element for RatedUnqueue {
         let mut work = 0;
         let mut again = true;
         while work < most {
-            if !self.bucket.contains(self.needed()) {
-                if let Some(at) = self.bucket.time_of(self.needed()) {
+            if !self.bucket.has_room() {
+                if let Some(at) = self.bucket.time_of_room() {
                     cx.set_timer(at, 0);
                 }
                 again = false;
@@ -176,7 +121,7 @@ impl Element for RatedUnqueue {
                 again = cx.is_active(&self.waits_for);
                 break;
             };
-            self.bucket.remove(if self.counts_bytes { packet.len() as u64 } else { 1 });
+            self.bucket.remove(&packet);
             cx.emit(0, packet);
             work += 1;
         }
@@ -191,11 +136,12 @@ impl Element for RatedUnqueue {
 
     handlers! {
         "rate": "packets or bits per second",
-            read |this, _, _| Ok(match this.counts_bytes {
-                true => format!("{}bps", u128::from(this.bucket.rate()) * 8),
-                false => this.bucket.rate().to_string(),
-            }),
-            write |this, value, cx| this.set_rate(value, cx);
+            read |this, _, _| Ok(this.bucket.rate_text()),
+            write |this, value, cx| {
+                let done = this.bucket.write_rate(value)?;
+                cx.schedule();
+                Ok(done)
+            };
         "active": "false if no packets are pulled",
             read |this, _, _| Ok(this.active.to_string()),
             write |this, value, cx| {

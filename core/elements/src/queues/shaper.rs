@@ -1,14 +1,16 @@
-//! `Shaper`: lets packets through that are pulled, up to a rate.
+//! `Shaper` and `BandwidthShaper`: let packets through that are pulled, up to a rate.
 
 use super::rate::EvenRate;
+use super::rated_bucket::RatedQuantity;
+use weir_graph::arguments::ArgumentErrors;
 use weir_graph::engine::{
-    BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    OrderDependence, Reason, SignalId, TaskRun, WaitsFor,
+    BuildContext, BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement,
+    GraphPacket, OrderDependence, Reason, SignalId, TaskRun, WaitsFor,
 };
 use weir_graph::{handlers, reconfigured_fields};
 
-/// The class.
-pub static CLASS: ElementClass = ElementClass {
+/// The class whose rate is in packets.
+pub static SHAPER: ElementClass = ElementClass {
     name: "Shaper",
     ports: "1/1-2",
     processing: "l/l",
@@ -31,22 +33,47 @@ Arguments:
 Handlers:
   rate   rw  the argument
   reset  w   forgets the packets that were let through",
-    build: |cx| {
-        let outputs = cx.ports().targets.len();
-        let mut args = cx.arguments();
-        let rate = args.either("RATE").required();
-        args.end()?;
-        let due = cx.services.signals.create(true);
-        Ok(BuiltElement::emitting(Shaper {
-            rate: EvenRate::new(rate),
-            due,
-            has_signal: outputs == 1,
-            waits_for: WaitsFor::Nothing,
-        }))
-    },
+    build: |cx| build(cx, RatedQuantity::Packets),
 };
 
+/// The class whose rate is in bytes.
+pub static BANDWIDTH: ElementClass = ElementClass {
+    name: "BandwidthShaper",
+    ports: "1/1",
+    manual: "\
+lets pulled packets through, up to a bandwidth
+
+BandwidthShaper(RATE)
+
+As Shaper, but each packet counts as its length in bytes: a long one makes the next ones wait.
+
+Arguments:
+  RATE  the bandwidth, such as 10Mbps; without a unit in bytes per second
+
+Handlers:
+  rate   rw  the argument
+  reset  w   forgets the packets that were let through",
+    build: |cx| build(cx, RatedQuantity::Bytes),
+    ..SHAPER
+};
+
+fn build(cx: &mut BuildContext<'_>, quantity: RatedQuantity) -> Result<BuiltElement, ArgumentErrors> {
+    let outputs = cx.ports().targets.len();
+    let mut args = cx.arguments();
+    let rate = quantity.read_argument(&mut args);
+    args.end()?;
+    let due = cx.services.signals.create(true);
+    Ok(BuiltElement::emitting(Shaper {
+        quantity,
+        rate: EvenRate::new(rate),
+        due,
+        has_signal: outputs == 1,
+        waits_for: WaitsFor::Nothing,
+    }))
+}
+
 struct Shaper {
+    quantity: RatedQuantity,
     rate: EvenRate,
     /// Active while a pull may be successful.
     due: SignalId,
@@ -56,7 +83,7 @@ struct Shaper {
 }
 
 impl Shaper {
-    fn change(&mut self, rate: u32, cx: &mut ElementContext<'_>) -> String {
+    fn change(&mut self, rate: u64, cx: &mut ElementContext<'_>) -> String {
         self.rate = EvenRate::new(rate);
         cx.services.wake(self.due);
         String::new()
@@ -87,9 +114,9 @@ impl Element for Shaper {
     }
 
     handlers! {
-        "rate": "packets per second",
-            read |this, _, _| Ok(this.rate.rate().to_string()),
-            write |this, value, cx| Ok(this.change(crate::values::read(value)?, cx));
+        "rate": "packets per second, or the bandwidth",
+            read |this, _, _| Ok(this.quantity.rate_text(this.rate.rate())),
+            write |this, value, cx| Ok(this.change(this.quantity.read_rate(value)?, cx));
         "reset": "forgets the packets that were let through",
             write |this, _, cx| Ok(this.change(this.rate.rate(), cx));
     }
@@ -109,8 +136,10 @@ impl EmittingElement for Shaper {
             return None;
         }
         let packet = cx.pull(0);
-        if packet.is_some() && output == 0 {
-            self.rate.count();
+        if output == 0
+            && let Some(packet) = &packet
+        {
+            self.rate.count(self.quantity.of(packet));
         }
         if packet.is_none() && !cx.is_active(&self.waits_for) {
             cx.services.signals.sleep(self.due);

@@ -1,9 +1,16 @@
 //! Elements that copy packets, or choose an output without a look at their bytes.
 
+mod bypass;
+mod check_paint;
+mod hash_switch;
+mod hub;
+mod input_switch;
 mod null;
 mod paint;
 mod paint_tee;
+mod random_switch;
 mod round_robin_switch;
+mod stride_switch;
 mod switch;
 mod tee;
 
@@ -21,4 +28,11 @@ pub const CLASSES: &[&ElementClass] = &[
     &switch::CLASS,
     &tee::TEE,
     &tee::PULL_TEE,
+    &hub::CLASS,
+    &bypass::CLASS,
+    &check_paint::CLASS,
+    &input_switch::CLASS,
+    &random_switch::CLASS,
+    &hash_switch::CLASS,
+    &stride_switch::CLASS,
 ];

@@ -177,7 +177,8 @@ pub struct FedGraph<'a> {
 }
 
 impl FedGraph<'_> {
-    fn configuration(&self) -> FlatConfiguration {
+    /// Returns the graph, with queues behind push outputs if the element needs some.
+    fn configuration(&self, has_queues: bool) -> FlatConfiguration {
         let landmark = Landmark { file: "graph".into(), line: 1 };
         let mut graph = FlatConfiguration::default();
         let add = |graph: &mut FlatConfiguration, name: String, class: &str, configuration: &str| {
@@ -203,7 +204,13 @@ impl FedGraph<'_> {
         }
         for port in 0..self.outputs {
             let mut from = (element, port);
-            if is_pull(self.class, true, port) {
+            let is_pull = is_pull(self.class, true, port);
+            if has_queues && !is_pull {
+                let queue = add(&mut graph, format!("o{port}"), "Queue", "");
+                connect(&mut graph, from, (queue, 0));
+                from = (queue, 0);
+            }
+            if has_queues || is_pull {
                 let unqueue = add(&mut graph, format!("u{port}"), "Unqueue", "");
                 connect(&mut graph, from, (unqueue, 0));
                 from = (unqueue, 0);
@@ -221,11 +228,13 @@ impl FedGraph<'_> {
     ///
     /// Fails if the element does not take its arguments or its ports.
     pub fn run(&self, batch: usize, steps: usize) -> Result<Option<BTreeMap<String, Vec<Seen>>>, String> {
-        let clock = Box::<SimulatedClock>::default();
-        let options = RunOptions { batch, ..RunOptions::default() };
-        let mut router =
-            Router::new(self.configuration(), &FedElements, Box::new(EmptySystem), clock, options)
-                .map_err(|errors| errors[0].to_string())?;
+        let router = |has_queues| {
+            let clock = Box::<SimulatedClock>::default();
+            let options = RunOptions { batch, ..RunOptions::default() };
+            let graph = self.configuration(has_queues);
+            Router::new(graph, &FedElements, Box::new(EmptySystem), clock, options)
+        };
+        let mut router = router(false).or_else(|_| router(true)).map_err(|errors| errors[0].to_string())?;
         SEEN.take();
         let has_ended = (0..steps).any(|_| !router.step());
         _ = router.finish();
