@@ -81,7 +81,7 @@ Handlers:
             },
             packet: None,
             added: 0,
-            rate: EvenRate::new(rate),
+            rate: EvenRate::new(u64::from(rate)),
             limit,
             interval,
             active,
@@ -186,7 +186,7 @@ impl Element for FastUdpSource {
         "rate": "read: the rate of LIMIT packets; written: packets per second",
             read |this, _, _| Ok(this.average().to_string()),
             write |this, value, cx| {
-                this.rate = EvenRate::new(crate::values::read(value)?);
+                this.rate = EvenRate::new(u64::from(crate::values::read::<u32>(value)?));
                 cx.services.wake(this.nonempty);
                 Ok(String::new())
             };
@@ -227,7 +227,7 @@ impl EmittingElement for FastUdpSource {
                 }
                 return None;
             }
-            self.rate.count();
+            self.rate.count(1);
         }
         let Self { frame, packet, added, .. } = self;
         let sent = packet.get_or_insert_with(|| frame.packet(*added, &mut cx.services.pool)).duplicate();

@@ -35,7 +35,7 @@ struct Hub {
 impl Element for Hub {}
 
 impl EmittingElement for Hub {
-    fn push(&mut self, input: usize, packet: GraphPacket, cx: &mut ElementContext<'_>) {
+    fn push(&mut self, input: usize, mut packet: GraphPacket, cx: &mut ElementContext<'_>) {
         let last = (0..self.outputs).rev().find(|output| *output != input);
         let Some(last) = last else { return cx.services.pool.discard(packet) };
         for output in (0..last).filter(|output| *output != input) {

@@ -4,6 +4,7 @@
 
 mod any_packet;
 mod binary_summaries;
+mod clock;
 mod feed;
 mod large_arguments;
 mod limits;
