@@ -48,7 +48,7 @@ pub use addresses::{EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 pub use annotations::AnnotationField;
 pub use error::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub use integers::FixedDecimal;
-pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, TcpPort, UdpPort};
+pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, PatternReference, TcpPort, UdpPort};
 pub use number::parse_unsigned;
 pub use reading::{ArgumentContext, ElementArguments, Reading};
 pub use strings::{ByteString, FileName, RawArgument, WordArgument};

@@ -47,6 +47,11 @@ pub trait ArgumentNames {
     fn port(&self, _protocol: u8, _name: &str) -> Option<u16> {
         None
     }
+
+    /// Returns the index of the element that defines a pattern for rewriters.
+    fn pattern(&self, _name: &str) -> Option<usize> {
+        None
+    }
 }
 
 /// No names: a configuration without elements that define some.
@@ -80,6 +85,28 @@ impl ArgumentValue for ElementReference {
 
     fn placeholder() -> Self {
         Self(0)
+    }
+}
+
+/// A pattern for rewriters that an element defines.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PatternReference {
+    /// The index of the element.
+    pub element: usize,
+    /// The full name.
+    pub name: String,
+}
+
+impl ArgumentValue for PatternReference {
+    fn parse_argument(text: &str, context: &ArgumentContext<'_>) -> Result<Self, ArgumentFault> {
+        let find =
+            |name: &str| context.names.pattern(name).map(|element| Self { element, name: name.to_owned() });
+        in_scopes(text, context.element, find)
+            .ok_or_else(|| ArgumentFault::Other(format!("no such pattern '{text}'")))
+    }
+
+    fn placeholder() -> Self {
+        Self { element: 0, name: String::new() }
     }
 }
 

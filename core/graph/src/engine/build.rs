@@ -28,6 +28,11 @@ impl<'a> BuildContext<'a> {
         self.context
     }
 
+    /// Returns the index of the element.
+    pub fn element(&self) -> usize {
+        self.this
+    }
+
     /// Returns the element's name.
     pub fn name(&self) -> &'a str {
         self.context.element

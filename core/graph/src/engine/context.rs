@@ -58,10 +58,22 @@ pub struct Services {
     /// The elements that wait for a signal of the system, by its number.
     pub(super) system_signals: BTreeSet<(i32, usize)>,
     /// Pairs of elements of which the first has the state of the second.
-    pub(super) references: RefCell<Vec<(usize, usize)>>,
+    pub(super) references: RefCell<BTreeSet<(usize, usize)>>,
     /// The state towards the other threads of a graph that has some.
     pub(super) threads: Option<Box<ThreadState>>,
     pub(super) random: u64,
+}
+
+/// Returns the next random number of a generator, and changes its state. An element with a generator of its own draws
+/// numbers without an effect that others can see.
+///
+/// - G. L. Steele, D. Lea, C. H. Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014 (SplitMix64).
+pub fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 impl Default for Services {
@@ -166,14 +178,8 @@ impl Services {
     }
 
     /// Returns a random number.
-    ///
-    /// - G. L. Steele, D. Lea, C. H. Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014 (SplitMix64).
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        next_random(&mut self.random)
     }
 
     /// Makes a signal active, and schedules the tasks that wait for it.
@@ -366,9 +372,13 @@ impl ElementContext<'_> {
     }
 
     /// Returns the state that an element shares, by its index. `None` if it shares none, or runs at present.
-    pub fn shared_state(&self, index: usize) -> Option<Rc<dyn Any>> {
-        self.services.references.borrow_mut().push((self.this, index));
-        match self.elements.get(index)?.as_ref()? {
+    pub fn shared_state(&mut self, index: usize) -> Option<Rc<dyn Any>> {
+        let element = self.elements.get(index)?.as_ref()?;
+        let pair = (self.this, index);
+        if self.services.references.borrow_mut().insert(pair) {
+            self.services.changed_effects.push((self.this, self.graph.effects[self.this]));
+        }
+        match element {
             BuiltElement::Routing(element) => element.shared_state(),
             BuiltElement::Emitting(element) => element.shared_state(),
         }

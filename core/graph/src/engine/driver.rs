@@ -178,10 +178,12 @@ impl Router {
         most.max(1)
     }
 
-    /// Takes note of effects that a handler has changed: packets may have to go one by one now, or need not any more.
-    fn refresh_effects(&mut self) {
+    /// Takes note of changed effects and of newly shared state: packets may have to go one by one now, or need not any
+    /// more.
+    pub(super) fn refresh_effects(&mut self) {
         if !self.services.changed_effects.is_empty() {
             let changed = std::mem::take(&mut self.services.changed_effects);
+            self.graph.join_sharing(&self.services.references.borrow());
             self.graph.set_effects(changed);
         }
     }

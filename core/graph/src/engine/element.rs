@@ -152,7 +152,7 @@ pub trait Element: Any {
         &[]
     }
 
-    /// Returns the names of read handlers that the element's arguments add, such as exported variables of a script.
+    /// Returns the names of handlers that the element's arguments add, such as exported variables of a script.
     fn exported_handlers(&self) -> &[String] {
         &[]
     }

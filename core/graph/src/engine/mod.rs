@@ -29,6 +29,7 @@ mod router;
 mod run;
 mod schedule;
 mod search;
+mod sets;
 mod signal;
 mod threads;
 
@@ -40,7 +41,7 @@ pub use class::{
     processing,
 };
 pub use clock::{GraphClock, SimulatedClock};
-pub use context::{ElementContext, Services};
+pub use context::{ElementContext, Services, next_random};
 pub use effects::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
     DeviceWaker, LineReader, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System,

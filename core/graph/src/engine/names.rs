@@ -21,6 +21,8 @@ pub struct DefinedNames {
     pub ethernet: BTreeMap<String, EthernetAddress>,
     /// Ports, by the number of their protocol and their name.
     pub ports: BTreeMap<(u8, String), u16>,
+    /// The elements that define patterns for rewriters, by the names of the patterns.
+    pub patterns: BTreeMap<String, usize>,
     /// Tickets, by the compound element in which they are stated, with a slash at its end, and the name in it.
     pub tickets: BTreeMap<(String, String), u32>,
     /// Threads, by names as those of tickets.
@@ -38,6 +40,7 @@ impl DefinedNames {
         self.ipv6_prefixes.extend(other.ipv6_prefixes);
         self.ethernet.extend(other.ethernet);
         self.ports.extend(other.ports);
+        self.patterns.extend(other.patterns);
         self.tickets.extend(other.tickets);
         self.threads.extend(other.threads);
     }

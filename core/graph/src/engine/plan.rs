@@ -7,7 +7,6 @@
 //!
 //! Packets go one by one instead where the order could be seen otherwise: two elements have effects that others can see.
 
-use super::class::Effects;
 use super::order::{PATH_BITS, bits_of_parts};
 use super::ports::PortReference;
 use super::router::ElementGraph;
@@ -59,10 +58,7 @@ impl Plan {
         let one_by_one = one_by_one(graph, &reached)
             .or_else(|| (copies > COPIES_MAX || bits > PATH_BITS).then_some(OneByOne::Copies));
         let is_cyclic = reached.iter().any(|element| graph.ranks[*element].closes_cycle);
-        let conflicts = |above: &usize| {
-            let of_above = graph.effects[*above];
-            reached.iter().any(|element| graph.effects[*element].conflicts_with(of_above))
-        };
+        let conflicts = |above: &usize| reached.iter().any(|element| graph.conflict(*above, *element));
         let alternates = upstream(graph, from.element).iter().any(conflicts);
         let stores = reached.iter().copied().filter(|element| graph.is_store[*element]).collect();
         let most = (COPIES_MAX / copies.max(1)).max(1);
@@ -115,10 +111,10 @@ fn one_by_one(graph: &ElementGraph, reached: &[usize]) -> Option<OneByOne> {
         if effects.is_control() {
             return Some(OneByOne::Control(*element));
         }
-        if let Some(other) = with_effects.iter().find(|it| graph.effects[**it].conflicts_with(effects)) {
+        if let Some(other) = with_effects.iter().find(|it| graph.conflict(**it, *element)) {
             return Some(OneByOne::Effects(*other, *element));
         }
-        if effects != Effects::NONE {
+        if graph.has_effects(*element) {
             with_effects.push(*element);
         }
     }

@@ -14,6 +14,7 @@ use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resol
 use super::pull::{PullWay, way};
 use super::rank::{ElementRank, ranks};
 use super::schedule::TICKETS_DEFAULT;
+use super::sets::DisjointSets;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 use crate::control::HandlerCall;
@@ -62,6 +63,8 @@ pub struct ElementGraph {
     pub classes: Vec<&'static ElementClass>,
     /// The effects of each element.
     pub effects: Vec<Effects>,
+    /// The elements that have the state of others, and those others, each with the number of its group.
+    sharing: BTreeMap<usize, usize>,
     /// The ports of each element.
     pub ports: Vec<ElementPorts>,
     pub(super) pull_ways: Vec<Vec<PullWay>>,
@@ -143,6 +146,26 @@ impl ElementGraph {
         }
         self.ranks = ranks(self);
         self.plans = self.ports.iter().map(|ports| vec![OnceCell::new(); ports.targets.len()]).collect();
+    }
+
+    /// Joins the elements that share state, by pairs of them.
+    pub(super) fn join_sharing(&mut self, pairs: &BTreeSet<(usize, usize)>) {
+        let mut sets = DisjointSets::new(self.ports.len());
+        pairs.iter().for_each(|(one, other)| sets.join(*one, *other));
+        let all = pairs.iter().flat_map(|(one, other)| [*one, *other]);
+        self.sharing = all.map(|element| (element, sets.root(element))).collect();
+    }
+
+    /// Returns true if the order in which two elements handle packets could be seen.
+    pub(super) fn conflict(&self, one: usize, other: usize) -> bool {
+        let of = |element: usize| self.sharing.get(&element);
+        self.effects[one].conflicts_with(self.effects[other])
+            || (one != other && of(one).is_some() && of(one) == of(other))
+    }
+
+    /// Returns true if an element has effects that could conflict with those of another.
+    pub(super) fn has_effects(&self, element: usize) -> bool {
+        self.effects[element] != Effects::NONE || self.sharing.contains_key(&element)
     }
 
     /// Returns the plan for packets of a push output.
@@ -305,6 +328,7 @@ impl Router {
                 errors.push((index, self.graph.error(index, text)));
             }
         }
+        self.refresh_effects();
         errors
     }
 
@@ -501,6 +525,7 @@ fn connect(
     Ok(ElementGraph {
         classes: known,
         effects,
+        sharing: BTreeMap::new(),
         ports,
         pull_ways: Vec::new(),
         ranks: Vec::new(),
@@ -608,5 +633,9 @@ impl ArgumentNames for GraphNames<'_> {
 
     fn port(&self, protocol: u8, name: &str) -> Option<u16> {
         self.defined.ports.get(&(protocol, name.to_owned())).copied()
+    }
+
+    fn pattern(&self, name: &str) -> Option<usize> {
+        self.defined.patterns.get(name).copied()
     }
 }

@@ -7,6 +7,7 @@
 use super::super::names::DefinedNames;
 use super::super::ports::ElementPorts;
 use super::super::router::{ElementGraph, Router};
+use super::super::sets::DisjointSets;
 use super::replace::{RunningPlacement, is_generated};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -232,7 +233,7 @@ impl Components {
                 sets.join(element, input(target.element));
             }
         }
-        let references = router.services.references.borrow().clone();
+        let references = router.services.references.borrow().iter().copied().collect::<Vec<_>>();
         for (one, other) in &references {
             sets.join(*one, *other);
             if is_queue[*other] {
@@ -288,30 +289,5 @@ impl Components {
         let whole: Vec<usize> = [other].into_iter().chain(way.iter().copied()).chain([one]).collect();
         let turns = whole.windows(3).find(|it| leads_to(it[0], it[1]) != leads_to(it[1], it[2]));
         turns.map(|it| it[1]).or(way.last().copied())
-    }
-}
-
-/// Sets of nodes that are joined.
-///
-/// - R. E. Tarjan: "Efficiency of a Good But Not Linear Set Union Algorithm", Journal of the ACM 22(2), 1975.
-struct DisjointSets(Vec<usize>);
-
-impl DisjointSets {
-    fn new(nodes: usize) -> Self {
-        Self((0..nodes).collect())
-    }
-
-    fn root(&mut self, mut node: usize) -> usize {
-        while self.0[node] != node {
-            self.0[node] = self.0[self.0[node]];
-            node = self.0[node];
-        }
-        node
-    }
-
-    /// Joins the sets of two nodes. The lower root stays.
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.root(one), self.root(other));
-        self.0[one.max(other)] = one.min(other);
     }
 }
