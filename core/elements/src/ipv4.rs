@@ -189,6 +189,65 @@ pub fn transport_checksum(header: &Ipv4Header<'_>, segment: &[u8]) -> u16 {
     !fold_sum(add_bytes(header.pseudo_header_sum(segment.len()), segment))
 }
 
+/// A change of words that a checksum covers. It updates many checksums, by equation 3 of RFC 1624.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChecksumChange(u16);
+
+impl ChecksumChange {
+    /// Returns the change of words, each given as its old and its new value.
+    pub fn of(words: impl IntoIterator<Item = (u32, u32)>) -> Self {
+        let changed = words.into_iter().filter(|(old, new)| old != new);
+        let sum = fold_sum(changed.map(|(old, new)| u64::from(!old) + u64::from(new)).sum());
+        // Both zeros of one's complement arithmetic change nothing.
+        Self(if sum == u16::MAX { 0 } else { sum })
+    }
+
+    /// Returns the change from the new values to the old ones.
+    #[inline]
+    pub fn reversed(self) -> Self {
+        if self.0 == 0 { self } else { Self(!self.0) }
+    }
+
+    /// Returns a checksum after the change.
+    #[inline]
+    pub fn apply(self, checksum: u16) -> u16 {
+        if self.0 == 0 { checksum } else { !fold_sum(u64::from(!checksum) + u64::from(self.0)) }
+    }
+
+    /// Updates the checksum at an offset.
+    #[inline]
+    pub fn apply_at(self, bytes: &mut [u8], at: usize) {
+        let sum = self.apply(half(bytes, at));
+        set_half(bytes, at, sum);
+    }
+
+    /// Updates the checksum of UDP at an offset: 0 stands for none, and stays.
+    #[inline]
+    pub fn apply_udp(self, bytes: &mut [u8], at: usize) {
+        let old = half(bytes, at);
+        if old != 0 {
+            let sum = self.apply(old);
+            set_half(bytes, at, if sum == 0 { u16::MAX } else { sum });
+        }
+    }
+}
+
+/// Writes two bytes in network byte order. Bytes beyond the end stay away.
+#[inline]
+pub fn set_half(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(pair) = bytes.get_mut(at..at + 2) {
+        pair.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// Writes four bytes in network byte order. Bytes beyond the end stay away.
+#[inline]
+pub fn set_word(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(four) = bytes.get_mut(at..at + 4) {
+        four.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
 /// Writes the checksum of a UDP datagram of this length behind a complete IP header. The packet has these bytes.
 pub fn set_udp_checksum(bytes: &mut [u8], length: usize) {
     let Some(Ipv4Header { header_bytes: at, .. }) = Ipv4Header::read(bytes) else { return };

@@ -15,6 +15,7 @@ pub mod classification;
 mod control;
 mod devices;
 mod ethernet;
+mod flow_hash;
 mod fragments;
 mod headers;
 mod icmp;
@@ -23,6 +24,7 @@ mod ip6;
 mod ipv4;
 mod ipv6;
 mod measuring;
+mod nat;
 mod printed_lines;
 mod queues;
 mod routes;
@@ -52,6 +54,7 @@ pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Fragments", fragments::CLASSES),
     ("Ethernet, ARP and neighbour discovery", ethernet::CLASSES),
     ("Routes", routes::CLASSES),
+    ("Network address translation", nat::CLASSES),
     ("Measuring", measuring::CLASSES),
     ("Control", control::CLASSES),
 ];

@@ -1,5 +1,6 @@
 //! Flows of TCP and UDP, by addresses, ports and protocol.
 
+use crate::flow_hash::hash_flow;
 use weir_units::Timestamp;
 
 /// The two ends of a flow, and its protocol. Both directions have the same key.
@@ -25,18 +26,10 @@ impl Ipv4FlowKey {
         (key, is_flipped)
     }
 
-    /// Hashes by two multiplications whose halves are combined, so each bit of the key changes all of the hash.
     #[inline]
     fn hash(&self) -> u32 {
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            let half = |shift: u32| u64::try_from((product >> shift) & u128::from(u64::MAX)).unwrap_or(0);
-            half(0) ^ half(64)
-        };
         let hosts = u64::from(self.hosts[0]) << 32 | u64::from(self.hosts[1]);
-        let rest = u64::from(self.ports) << 8 | u64::from(self.protocol);
-        let mixed = fold(hosts ^ 0x9e37_79b9_7f4a_7c15, rest ^ 0xd1b5_4a32_d192_ed03);
-        u32::try_from(fold(mixed ^ hosts.rotate_left(29), 0xe703_7ed1_a0b4_28db) >> 32).unwrap_or(0)
+        hash_flow(hosts, u64::from(self.ports) << 8 | u64::from(self.protocol))
     }
 }
 

@@ -10,7 +10,9 @@ use weir_graph::engine::{
     PacketType, Reason, ReceivingDevice, Router, RunOptions, SendingDevice, SimulatedClock, System, TaskRun,
     TextOutput,
 };
-use weir_graph::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
+use weir_graph::language::{
+    ClassStatus, ElementConnection, ElementDeclaration, FlatConfiguration, LanguageEnvironment, LibraryText,
+};
 use weir_units::Timestamp;
 
 /// An arbitrary packet.
@@ -103,7 +105,8 @@ impl EmittingElement for AnySink {
     }
 }
 
-struct FedElements;
+/// All elements, and those that feed them: AnySource and AnySink.
+pub struct FedElements;
 
 impl ElementClasses for FedElements {
     fn find(&self, name: &str) -> Option<&'static ElementClass> {
@@ -154,6 +157,41 @@ impl System for EmptySystem {
     }
 
     fn write_text(&mut self, _: TextOutput, _: &str) {}
+}
+
+impl LanguageEnvironment for FedElements {
+    fn class(&self, name: &str) -> ClassStatus {
+        if self.find(name).is_some() { ClassStatus::Known } else { ClassStatus::Unknown }
+    }
+
+    fn class_names(&self) -> Vec<&str> {
+        self.names()
+    }
+
+    fn library(&self, name: &str, _: &str) -> Result<LibraryText, String> {
+        Err(name.to_owned())
+    }
+}
+
+/// Runs a graph of [`FedElements`]. Returns the packets at each sink; `None` if the graph has not ended after so many steps.
+///
+/// # Errors
+///
+/// Fails if an element does not take its arguments or its ports.
+pub fn run_flat(
+    flat: FlatConfiguration,
+    batch: usize,
+    steps: usize,
+) -> Result<Option<BTreeMap<String, Vec<Seen>>>, String> {
+    let clock = Box::<SimulatedClock>::default();
+    let options = RunOptions { batch, ..RunOptions::default() };
+    let mut router = Router::new(flat, &FedElements, Box::new(EmptySystem), clock, options)
+        .map_err(|errors| errors[0].to_string())?;
+    SEEN.take();
+    let has_ended = (0..steps).any(|_| !router.step());
+    _ = router.finish();
+    let seen = SEEN.take();
+    Ok((has_ended && seen.values().all(|it| it.len() < SEEN_MAX)).then_some(seen))
 }
 
 /// Sets the packets with which elements are fed in this thread.
@@ -228,17 +266,7 @@ impl FedGraph<'_> {
     ///
     /// Fails if the element does not take its arguments or its ports.
     pub fn run(&self, batch: usize, steps: usize) -> Result<Option<BTreeMap<String, Vec<Seen>>>, String> {
-        let router = |has_queues| {
-            let clock = Box::<SimulatedClock>::default();
-            let options = RunOptions { batch, ..RunOptions::default() };
-            let graph = self.configuration(has_queues);
-            Router::new(graph, &FedElements, Box::new(EmptySystem), clock, options)
-        };
-        let mut router = router(false).or_else(|_| router(true)).map_err(|errors| errors[0].to_string())?;
-        SEEN.take();
-        let has_ended = (0..steps).any(|_| !router.step());
-        _ = router.finish();
-        let seen = SEEN.take();
-        Ok((has_ended && seen.values().all(|it| it.len() < SEEN_MAX)).then_some(seen))
+        run_flat(self.configuration(false), batch, steps)
+            .or_else(|_| run_flat(self.configuration(true), batch, steps))
     }
 }

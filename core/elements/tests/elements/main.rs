@@ -8,6 +8,7 @@ mod clock;
 mod feed;
 mod large_arguments;
 mod limits;
+mod translation;
 mod waiting;
 
 use std::collections::BTreeSet;
