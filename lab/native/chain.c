@@ -9,6 +9,7 @@
  *   rules    the rules of FILE, one after another
  *   routes   DIR-24-8 with the routes of FILE
  *   flows    a hash table of flows
+ *   nat      a hash table of flows in both directions, by which addresses and ports are rewritten in a copy of each packet
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -646,6 +647,114 @@ static uint64_t run_flows(void)
     return flow_count;
 }
 
+/* ---- Address translation ---- */
+
+enum { NAT_ADDRESS = 0xc6336401, NAT_PORT = 1024 };
+
+struct mapping {
+    uint32_t source, destination, ports, protocol;
+    uint32_t new_source, new_destination, new_ports;
+    uint16_t header_change, transport_change;
+    uint64_t last;
+};
+static struct mapping *mappings;
+static uint64_t mapping_count;
+
+/* The place of a flow, free or not. */
+static struct mapping *find_mapping(uint32_t source, uint32_t destination, uint32_t ports, uint32_t protocol)
+{
+    uint64_t hash = ((uint64_t)source << 32 | destination) * UINT64_C(0x9e3779b97f4a7c15) ^ ((uint64_t)ports << 8 | protocol);
+    hash *= UINT64_C(0xbf58476d1ce4e5b9);
+    for (size_t at = hash >> 47;; at = (at + 1) % FLOW_SLOTS) {
+        struct mapping *it = &mappings[at % FLOW_SLOTS];
+        if (it->last == 0 ||
+            (it->source == source && it->destination == destination && it->ports == ports && it->protocol == protocol))
+            return it;
+    }
+}
+
+static uint16_t folded(uint64_t sum)
+{
+    sum = (sum >> 32) + (sum & 0xffffffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    return (uint16_t)((sum >> 16) + (sum & 0xffff));
+}
+
+/* The changes of both checksums (RFC 1624). */
+static void set_changes(struct mapping *it)
+{
+    const uint64_t addresses =
+        (uint64_t)(uint32_t)~it->source + it->new_source + (uint32_t)~it->destination + it->new_destination;
+    it->header_change = folded(addresses);
+    it->transport_change = folded(addresses + (uint32_t)~it->ports + it->new_ports);
+}
+
+static void put_word(uint8_t *at, uint32_t value)
+{
+    value = __builtin_bswap32(value);
+    memcpy(at, &value, sizeof value);
+}
+
+static void change_sum(uint8_t *at, uint16_t change)
+{
+    put_half(at, (uint16_t)~folded((uint64_t)(uint16_t)~half(at) + change));
+}
+
+static uint64_t run_nat(void)
+{
+    static uint64_t now;
+    memset(mappings, 0, FLOW_SLOTS * sizeof *mappings);
+    mapping_count = 0;
+    for (size_t i = 0; i < frame_count; i++) {
+        struct packet *p = make_packet(&frames[i]);
+        const uint8_t *ip = p->data + ETHERNET;
+        const uint32_t protocol = ip[9];
+        const size_t header = (size_t)(ip[0] & 15) * 4;
+        if ((protocol != 6 && protocol != 17) || (half(ip + 6) & 0x1fff) != 0 || ip + header + 8 > p->end) {
+            drop(p);
+            continue;
+        }
+        const uint32_t source = word(ip + 12), destination = word(ip + 16), ports = word(ip + header);
+        struct mapping *it = find_mapping(source, destination, ports, protocol);
+        if (it->last == 0) {
+            if (2 * mapping_count + 2 >= FLOW_SLOTS / 2) {
+                drop(p);
+                continue;
+            }
+            const uint32_t new_ports = (uint32_t)(NAT_PORT + mapping_count) << 16 | (ports & 0xffff);
+            *it = (struct mapping){ source, destination, ports, protocol, NAT_ADDRESS, destination, new_ports, 0, 0, ++now };
+            set_changes(it);
+            const uint32_t reply_ports = new_ports << 16 | new_ports >> 16;
+            struct mapping *reply = find_mapping(destination, NAT_ADDRESS, reply_ports, protocol);
+            *reply = (struct mapping){ destination, NAT_ADDRESS,         reply_ports, protocol, destination, source,
+                                       ports << 16 | ports >> 16, 0, 0, now };
+            set_changes(reply);
+            mapping_count++;
+        }
+        it->last = ++now;
+        make_own(p);
+        uint8_t *own = p->data + ETHERNET;
+        put_word(own + 12, it->new_source);
+        put_word(own + 16, it->new_destination);
+        put_word(own + header, it->new_ports);
+        change_sum(own + 10, it->header_change);
+        if (protocol == 17 && half(own + header + 6) != 0)
+            change_sum(own + header + 6, it->transport_change);
+        else if (protocol == 6 && own + header + 18 <= p->end)
+            change_sum(own + header + 16, it->transport_change);
+        drop(p);
+    }
+    return mapping_count;
+}
+
+static void prepare_nat(const char *file)
+{
+    (void)file;
+    if ((mappings = malloc(FLOW_SLOTS * sizeof *mappings)) == NULL)
+        fail("mappings");
+}
+
 /* ---- The works ---- */
 
 static void prepare_router(const char *file)
@@ -676,6 +785,7 @@ static const struct work {
 } WORKS[] = {
     { "router", prepare_router, run_router }, { "source", prepare_source, run_source }, { "rules", read_rules, run_rules },
     { "routes", read_routes, run_routes },    { "flows", prepare_flows, run_flows },
+    { "nat", prepare_nat, run_nat },
 };
 
 int main(int argc, char **argv)
@@ -686,7 +796,7 @@ int main(int argc, char **argv)
             work = &WORKS[i];
     const long passes = argc >= 4 ? strtol(argv[3], NULL, 10) : 0;
     if (work == NULL || passes < 1) {
-        fprintf(stderr, "usage: chain router|source|rules|routes|flows CAPTURE PASSES [FILE]\n");
+        fprintf(stderr, "usage: chain router|source|rules|routes|flows|nat CAPTURE PASSES [FILE]\n");
         return 2;
     }
     read_capture(argv[2]);

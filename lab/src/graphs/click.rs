@@ -2,7 +2,7 @@
 
 use super::configurations::{self, GeneratedRoute, Rules};
 use super::memory::MeasuredGraph;
-use super::{BEST_LOOKUP, LOOKUPS, write_scratch};
+use super::{BEST_LOOKUP, LOOKUPS, NAT, write_scratch};
 use crate::criterion::{self, Criterion};
 use crate::error::LabError;
 use crate::native::run_measured;
@@ -47,8 +47,9 @@ pub fn table(
         return Ok("Click is absent: the variable `CLICK` names no binary.\n".to_owned());
     };
     let frames = configurations::make_frames("million.pcap", FRAMES)?;
+    let flows = configurations::make_flow_frames("million-flows.pcap", FRAMES, super::NAT_FLOWS)?;
     let trace_packets = super::MemoryCapture::read(trace)?.len();
-    let mut graphs = graphs(&frames, trace, trace_packets, routes, sets);
+    let mut graphs = graphs(&frames, &flows, trace, trace_packets, routes, sets);
     for (number, graph) in graphs.iter_mut().enumerate() {
         graph.file = graph.write(number)?;
     }
@@ -91,6 +92,7 @@ pub fn table(
         ratio(format!("{name} ÷ Click"), name, name);
     }
     ratio(format!("{FLOWS} ÷ Click"), FLOWS, FLOWS);
+    ratio(format!("{NAT} ÷ Click"), NAT, NAT);
     let fastest = |it: &&&str| find(it).map_or(f64::INFINITY, |(_, _, click)| click.median());
     if let Some(best) = LOOKUPS.iter().min_by(|a, b| fastest(a).total_cmp(&fastest(b))) {
         ratio(format!("100,000 routes, {BEST_LOOKUP} ÷ Click's {best}"), BEST_LOOKUP, best);
@@ -119,6 +121,7 @@ const NO_LOOKUP: &str = "trace to GetIPAddress and Discard";
 
 fn graphs(
     frames: &Path,
+    flow_frames: &Path,
     trace: &Path,
     trace_packets: usize,
     routes: &[GeneratedRoute],
@@ -146,6 +149,8 @@ fn graphs(
     all.push(SharedGraph { packets: trace_packets, ..graph(FLOWS, flows) });
     all.push(SharedGraph { packets: trace_packets, ..graph(NO_FLOWS, no_flows) });
     all.push(graph(NO_RULES, format!("{} -> MarkIPHeader(14) -> Discard", source(frames))));
+    let translation = format!("{} -> {} -> Discard", source(flow_frames), configurations::TRANSLATION);
+    all.push(graph(NAT, translation));
     for (name, rules) in sets {
         all.push(graph(name, format!("{} -> MarkIPHeader(14) -> {}", source(frames), rules.element)));
     }

@@ -279,24 +279,63 @@ pub fn large(bytes: usize) -> String {
 /// one, as many as asked for. Addresses and ports are random.
 pub fn make_frames(name: &str, count: usize) -> Result<PathBuf, LabError> {
     make_frames_to(name, count, |random| {
+        let ends = FrameEnds::random(random);
         let host = HOSTS.start + random.byte() % (HOSTS.end - HOSTS.start);
-        [10, 0, 1, host]
+        FrameEnds { to: [10, 0, 1, host], ..ends }
     })
+}
+
+/// Writes a capture as [`make_frames`] does, whose frames belong to this number of flows. Each flow has frames.
+pub fn make_flow_frames(name: &str, count: usize, flows: usize) -> Result<PathBuf, LabError> {
+    let mut all: Vec<FrameEnds> = Vec::new();
+    make_frames_to(name, count, |random| {
+        if all.len() < flows {
+            // Destinations differ, so that flows do.
+            let [a, b, ..] = u32::try_from(all.len()).unwrap_or(0).to_le_bytes();
+            all.push(FrameEnds { to: [10, 1, b, a], ..FrameEnds::random(random) });
+            return all[all.len() - 1];
+        }
+        *random.choose(&all)
+    })
+}
+
+/// The graph of the translation of addresses.
+pub const TRANSLATION: &str =
+    "MarkIPHeader(14) -> nat :: IPRewriter(pattern 198.51.100.1 1024-65535# - - 0 0)";
+
+/// The ends of a frame.
+#[derive(Clone, Copy)]
+struct FrameEnds {
+    /// The last byte of the source.
+    source: u8,
+    to: [u8; 4],
+    ports: [u8; 4],
+}
+
+impl FrameEnds {
+    /// Random ends without a destination: source ports from 32,768 on, destination ports below 1,024.
+    fn random(random: &mut Random) -> Self {
+        let [source, a, b, c, ..] = random.word().to_le_bytes();
+        let source = HOSTS.start + source % (HOSTS.end - HOSTS.start);
+        Self { source, to: [0; 4], ports: [0x80 | a, b, a & 3, c] }
+    }
 }
 
 /// Writes a capture as [`make_frames`] does, to random addresses within routes.
 pub fn make_routed_frames(name: &str, count: usize, routes: &[GeneratedRoute]) -> Result<PathBuf, LabError> {
     make_frames_to(name, count, |random| {
+        let ends = FrameEnds::random(random);
         let GeneratedRoute(prefix, length, _) = *random.choose(routes);
         let host = u32::try_from(random.word() >> 32).unwrap_or(0);
-        (prefix | host & u32::MAX.checked_shr(length).unwrap_or(0)).to_be_bytes()
+        let to = (prefix | host & u32::MAX.checked_shr(length).unwrap_or(0)).to_be_bytes();
+        FrameEnds { to, ..ends }
     })
 }
 
 fn make_frames_to(
     name: &str,
     count: usize,
-    mut destination: impl FnMut(&mut Random) -> [u8; 4],
+    mut ends: impl FnMut(&mut Random) -> FrameEnds,
 ) -> Result<PathBuf, LabError> {
     const FRAME: usize = 60;
     const HEADER: [u8; 24] =
@@ -304,9 +343,7 @@ fn make_frames_to(
     let mut random = Random::new(4);
     let mut bytes = HEADER.to_vec();
     for number in 0..count {
-        let [source, a, b, c, ..] = random.word().to_le_bytes();
-        let source = HOSTS.start + source % (HOSTS.end - HOSTS.start);
-        let to = destination(&mut random);
+        let FrameEnds { source, to, ports } = ends(&mut random);
         let mut frame = [0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, source, 8, 0]);
         frame[14..34].copy_from_slice(&[
@@ -316,8 +353,8 @@ fn make_frames_to(
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(0);
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        // Source ports from 32,768 on, destination ports below 1,024.
-        frame[34..42].copy_from_slice(&[0x80 | a, b, a & 3, c, 0, 26, 0, 0]);
+        frame[34..38].copy_from_slice(&ports);
+        frame[38..42].copy_from_slice(&[0, 26, 0, 0]);
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         for word in [1_700_000_000 + number / 1_000_000, number % 1_000_000, 60, 60] {
             bytes.extend(word.to_le_bytes());

@@ -27,6 +27,7 @@ const ROUTER_RATIO_MAX: f64 = 0.5;
 const RULES_RATIO_MAX: f64 = 0.5;
 const FLOWS_RATIO_MAX: f64 = 1.5;
 const ROUTES_RATIO_MAX: f64 = 1.3;
+const NAT_RATIO_MAX: f64 = 1.5;
 const CAPTURE_RATIO_MAX: f64 = 1.3;
 const PARSE_MILLISECONDS_MAX: f64 = 100.0;
 
@@ -37,6 +38,9 @@ const NULLS: usize = 20;
 const ROUTES: usize = 100_000;
 /// The packets for the routes, to as many different addresses.
 const ROUTED: usize = 65_536;
+/// The flows whose addresses are translated, and their packets.
+const NAT_FLOWS: usize = 10_000;
+const NAT_PACKETS: usize = 40_000;
 /// The ends of the processor's longest Ethernet and IPv4 headers in a frame without tags and options.
 const NETWORK: usize = 14;
 const TRANSPORT: usize = 34;
@@ -155,6 +159,8 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
     let routes = configurations::routes(ROUTES);
     let routed = configurations::make_routed_frames("routed.pcap", ROUTED, &routes)?;
     let traffic = MemoryCapture::read(&routed)?;
+    let flow_frames = configurations::make_flow_frames("flows.pcap", NAT_PACKETS, NAT_FLOWS)?;
+    let flow_packets = MemoryCapture::read(&flow_frames)?;
     let trace_packets = MemoryCapture::read(trace)?;
     let filter = configurations::filter(50);
     let classifier = configurations::classifier(10);
@@ -171,6 +177,7 @@ pub fn tables(trace: &Path, large: &Path, rounds: usize) -> Result<String, LabEr
     }
     add_decisions(&mut all, &compiled, &joined, sets[0].1.expressions.len(), &cached)?;
     add_flows(&mut all, &chain, trace, &trace_packets);
+    add_translation(&mut all, &chain, &flow_frames, &flow_packets)?;
     add_routes(&mut all, &routes, &chain, &routed, &traffic)?;
     let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
     add_capture(&mut all, &limit, large)?;
@@ -340,6 +347,29 @@ fn add_flows<'a>(all: &mut Measurements<'a>, chain: &'a Chain, trace: &'a Path, 
     all.add(FLOWS_CHAIN, chain.action("flows", trace, 2, None));
 }
 
+const NAT: &str = "IPRewriter, 10,000 flows";
+const NO_NAT: &str = "the graph without IPRewriter";
+const NAT_CHAIN: &str = "C: a hash table of flows, by which a copy is rewritten, 10,000 flows";
+
+fn add_translation<'a>(
+    all: &mut Measurements<'a>,
+    chain: &'a Chain,
+    frames: &'a Path,
+    packets: &'a MemoryCapture,
+) -> Result<(), LabError> {
+    let graph = MeasuredGraph {
+        counts: vec!["nat.table_size"],
+        ..MeasuredGraph::new(format!("{SOURCE} -> {} -> Discard", configurations::TRANSLATION))
+    };
+    let (_, counts) = graph.run(packets, 1)?;
+    let (_, _, flows) = chain.run("nat", frames, 1, None)?;
+    same(NAT, counts.iter().sum(), flows)?;
+    all.graph(NAT, graph, packets);
+    all.graph(NO_NAT, MeasuredGraph::new(format!("{BEFORE_RULES} -> Discard")), packets);
+    all.add(NAT_CHAIN, chain.action("nat", frames, 5, None));
+    Ok(())
+}
+
 const LOOKUPS: [&str; 3] = ["DirectIPLookup", "RadixIPLookup", "RangeIPLookup"];
 const BEST_LOOKUP: &str = LOOKUPS[0];
 const NO_LOOKUP: &str = "the graph without routes";
@@ -426,6 +456,8 @@ fn criteria(results: &Results) -> Vec<Criterion> {
     }
     let flows = results.added(FLOWS, NO_FLOWS);
     ratio("AggregateIPFlows ÷ a hash table in C".to_owned(), flows, FLOWS_CHAIN, FLOWS_RATIO_MAX);
+    let nat = results.added(NAT, NO_NAT);
+    ratio(format!("{NAT} ÷ the same hash table in C"), nat, NAT_CHAIN, NAT_RATIO_MAX);
     let lookup = results.added(BEST_LOOKUP, NO_LOOKUP);
     ratio(format!("{BEST_LOOKUP}, 100,000 routes ÷ DIR-24-8 in C"), lookup, LOOKUP_CHAIN, ROUTES_RATIO_MAX);
     for (rival, walk) in [("mapped", CAPTURE_WALK), ("read(2)", CAPTURE_READ)] {
@@ -452,6 +484,7 @@ fn costs(results: &Results) -> Table {
         added(format!("{name}, alone"), &results.added(name, without_rules()));
     }
     added("AggregateIPFlows, alone".to_owned(), &results.added(FLOWS, NO_FLOWS));
+    added(format!("{NAT}, alone"), &results.added(NAT, NO_NAT));
     for name in LOOKUPS {
         added(format!("{name}, alone"), &results.added(name, NO_LOOKUP));
     }
