@@ -18,6 +18,7 @@ mod filters;
 mod follow;
 mod graph;
 mod graph_devices;
+mod graph_nat;
 mod hostile;
 mod layout;
 mod linking;

@@ -124,7 +124,8 @@ impl Host {
         self.begin(job).join().unwrap()
     }
 
-    fn begin<R: Send + 'static>(
+    /// Begins a job in the host's namespace on a new thread.
+    pub fn begin<R: Send + 'static>(
         &self,
         job: impl FnOnce() -> R + Send + 'static,
     ) -> std::thread::JoinHandle<R> {
