@@ -23,6 +23,9 @@ pub const GUARANTEE_DEFAULT: Nanos = Nanos(Nanos::SECOND.0 * 5);
 /// The default of REAP_INTERVAL.
 const REAP_DEFAULT: Nanos = Nanos(Nanos::SECOND.0 * 60 * 15);
 
+/// The most rewriters that name each the next one for its table.
+const CHAIN_MAX: usize = 100;
+
 /// Returns a number of seconds.
 pub const fn seconds(count: u64) -> Nanos {
     Nanos(Nanos::SECOND.0 * count)
@@ -533,6 +536,11 @@ impl RewriterElement {
             }
             if seen.contains(&element) {
                 return Err("MAPPING_CAPACITY: rewriters name each other in a circle".to_owned());
+            }
+            if seen.len() > CHAIN_MAX {
+                return Err(format!(
+                    "MAPPING_CAPACITY: more than {CHAIN_MAX} rewriters name the next one; name the last one"
+                ));
             }
             seen.push(element);
             let other = rewriter_of(element, cx).ok_or("bad MAPPING_CAPACITY: it names no rewriter")?;

@@ -9,7 +9,7 @@ use super::ftp_command::CommandReader;
 use std::collections::VecDeque;
 
 /// The most edits of a stream. For more of them, those that come first end: their segments are not sent again any more.
-const EDITS_MAX: usize = 32;
+const EDITS_MAX: usize = 8;
 /// The bytes behind an edit from which on it ends. Sequence numbers are compared over half of their range.
 const EDIT_BYTES_MAX: u32 = 1 << 30;
 

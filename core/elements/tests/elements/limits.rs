@@ -68,6 +68,23 @@ fn handlers_call_each_other_to_a_depth() {
 }
 
 #[test]
+fn rewriters_name_tables_of_others_over_a_short_chain() {
+    let chain = |length: usize| -> String {
+        let rewriter = |n: usize, source: String| {
+            format!("Idle -> r{n} :: IPRewriter(drop, CAPACITY {source}) -> Discard;")
+        };
+        let all: String = (0..length).map(|n| rewriter(n, format!("r{}", n + 1))).collect();
+        all + &rewriter(length, "7".to_owned())
+    };
+    assert_value(&chain(100), "r0.capacity", "7");
+    assert_errors(
+        &chain(102),
+        "graph:1: While initializing 'r0 :: IPRewriter':\n  MAPPING_CAPACITY: more than 100 rewriters name the next one; name the last one\n\
+         graph:1: While initializing 'r1 :: IPRewriter':\n  MAPPING_CAPACITY: more than 100 rewriters name the next one; name the last one",
+    );
+}
+
+#[test]
 fn names_take_time_in_proportion_to_their_number() {
     let names: String = (0..100_000).map(|n| format!("AddressInfo(a{n} 1.2.3.4);")).collect();
     assert_value(&format!("{names} c :: Counter; InfiniteSource(LIMIT 1) -> c -> Discard;"), "c.count", "1");
