@@ -313,6 +313,9 @@ def elements_inputs():
         "EtherEncap": "0x800, 1:1:1:1:1:1, 2:2:2:2:2:2",
         "FromIPSummaryDump": "DATA \"!data ip_src sport tcp_flags\n1.2.3.4 5 SA\n\"",
         "ICMPError": "10.0.0.1, unreachable, host",
+        "ICMPPingRewriter": "pattern 1.0.0.1 7-8 - - 0 1",
+        "IPAddrPairRewriter": "pattern 1.0.0.0/29 9.9.9.9 0 1, MAPPING_CAPACITY 2",
+        "IPAddrRewriter": "pattern 1.0.0.1-1.0.0.2# - 0 1",
         "IPClassifier": "tcp port 80 and syn, udp, ip frag, -",
         "IPEncap": "udp, 1.0.0.1, 1.0.0.2",
         "IPFilter": "allow src net 10/8 and ttl > 3, deny all",
@@ -322,6 +325,7 @@ def elements_inputs():
         "IPOutputCombo": "1, 10.0.0.1, 40",
         "IPPrint": "CONTENTS hex, ID true",
         "IPReassembler": "",
+        "IPRewriter": "pattern 1.0.0.1 1024-1025? - - 0 1, TCP_GUARANTEE 0, REPLY_ANNO PAINT",
         "Print": "x, CONTENTS ascii",
         "Queue": "3",
         "RadixIPLookup": "10/8 0, 0/0 1.2.3.4 1",
@@ -330,8 +334,10 @@ def elements_inputs():
         "SetUDPChecksum": "",
         "StoreIPAddress": "9.9.9.9, src",
         "StripToNetworkHeader": "",
+        "TCPRewriter": "keep 0 1, MAPPING_CAPACITY 1",
         "Tee": "",
         "ToIPSummaryDump": "-, FIELDS timestamp ip_src sport tcp_opt ip_opt payload",
+        "UDPRewriter": "pattern - - 9.9.9.9 53 0 1",
         "UDPIPEncap": "1.0.0.1, 1, 1.0.0.2, 2",
     }
     for name, configuration in elements.items():
