@@ -131,9 +131,12 @@ fn the_documented_commands_fit_the_examples_which_run_in_batches() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let document = std::fs::read_to_string(docs.join("CLICK.md")).unwrap().replace("\\\n", " ");
     // Elements of a translation share their mappings, so its packets go one by one.
-    for (example, batched) in
-        [("firewall.click", "100 %"), ("router.click", "100 %"), ("router6.click", "100 %"), ("nat.click", "")]
-    {
+    for (example, batched) in [
+        ("firewall.click", "100 %"),
+        ("router.click", "100 %"),
+        ("router6.click", "100 %"),
+        ("nat.click", ""),
+    ] {
         let text = std::fs::read_to_string(docs.join("click").join(example)).unwrap();
         let command = format!("weir graph run {example} ");
         let commands: Vec<&str> = document.lines().filter(|line| line.contains(&command)).collect();

@@ -606,12 +606,8 @@ impl Element for RewriterElement {
         self.handlers
     }
 
-    fn exported_handlers(&self) -> &[String] {
+    fn port_handlers(&self) -> &[String] {
         &self.patterns
-    }
-
-    fn writes_exported_handlers(&self) -> bool {
-        true
     }
 
     fn read_handler(
