@@ -168,10 +168,9 @@ def handshake_inputs():
     yield "third", b"\x02" + bytes(range(171))
     yield "fourth", b"\x03" + bytes(range(23))
     yield "stream", b"\x04" + struct.pack(">H", 17) + bytes(17) + struct.pack(">H", 16401) + bytes(40)
-    yield "datagram", b"\x05" + struct.pack(">Q", 1) + bytes(30)
-    yield "not-edited", b"\x06"
+    yield "not-edited", b"\x05"
     for message, at in [(0, 5), (0, 20), (1, 0), (1, 60), (2, 10), (2, 160), (3, 3)]:
-        yield f"edited-{message}-{at}", b"\x06" + struct.pack(">BHB", message, at, 1)
+        yield f"edited-{message}-{at}", b"\x05" + struct.pack(">BHB", message, at, 1)
 
 
 # Views.

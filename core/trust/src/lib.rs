@@ -8,6 +8,7 @@
 //! - [`signature`]: signatures of modules.
 //! - [`explain`]: grants and credentials in words.
 //! - [`association`]: key establishment between two identities; [`transport`]: encrypted messages between them.
+//! - [`datagrams`]: associations over datagrams, with a cookie, retransmission and renewal of keys.
 //! - [`gate`]: limits on the work for peers that are not authenticated yet.
 //!
 //! Pure: bytes and text in, values out. Time and randomness are arguments. Untrusted bytes give errors, never panics.
@@ -17,6 +18,7 @@
 pub mod association;
 mod base32;
 pub mod credential;
+pub mod datagrams;
 pub mod digest;
 pub mod explain;
 pub mod gate;

@@ -5,6 +5,7 @@
 mod adversaries;
 mod association;
 mod chains;
+mod datagrams;
 mod gate;
 mod people;
 mod revocation;

@@ -58,6 +58,18 @@ impl Handshake {
         self.state.get_remote_static()
     }
 
+    /// Returns the two keys of a completed handshake (`Split` of Noise): those for what the initiator and what the
+    /// responder sends. Keys of packets are derived from them.
+    pub(crate) fn split(mut self) -> Result<[Zeroizing<[u8; KEY_BYTES]>; 2], HandshakeError> {
+        if !self.state.is_handshake_finished() {
+            return Err(HandshakeError::Library("it is not complete"));
+        }
+        Ok(with_erased_stack(|| {
+            let (initiator, responder) = self.state.dangerously_get_raw_split();
+            [Zeroizing::new(initiator), Zeroizing::new(responder)]
+        }))
+    }
+
     /// Returns the keys of a completed handshake.
     pub(crate) fn keys(mut self) -> Result<StatelessTransportState, HandshakeError> {
         with_erased_stack(|| {
@@ -108,7 +120,7 @@ fn erase_stack() {
 }
 
 /// A cipher of the library whose key is erased when it is dropped.
-pub(super) struct ErasedCipher(pub(super) Box<dyn Cipher>);
+pub(crate) struct ErasedCipher(pub(super) Box<dyn Cipher>);
 
 impl Cipher for ErasedCipher {
     fn name(&self) -> &'static str {

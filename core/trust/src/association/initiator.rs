@@ -1,12 +1,12 @@
 //! The initiator: the side that connects.
 
-use super::message::{MessageHeader, PADDING_BYTES, PAYLOAD_BYTES_MAX};
+use super::message::{Carrier, MessageHeader, PADDING_BYTES, PAYLOAD_BYTES_MAX};
 use super::statement::{KeyStatement, hash, peer_static_key, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, HandshakeMessage,
-    HandshakeRole, Peer, THIRD_BYTES_MAX, VERSION, frame, noise,
+    HandshakeRole, Peer, Signer, SplitKeys, THIRD_BYTES_MAX, VERSION, frame, noise,
 };
-use crate::key::{Identity, PublicKey};
+use crate::key::PublicKey;
 use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
@@ -30,8 +30,24 @@ impl Initiator {
         expected: Option<PublicKey>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        Self::begin_over(Carrier::Stream, expected, random)
+    }
+
+    /// Begins a handshake whose messages are sent in datagrams.
+    pub(crate) fn begin_in_datagrams(
+        expected: Option<PublicKey>,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        Self::begin_over(Carrier::Datagrams, expected, random)
+    }
+
+    fn begin_over(
+        carrier: Carrier,
+        expected: Option<PublicKey>,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let head = MessageHeader::own();
-        let (mut noise, own_key) = noise::begin(head, HandshakeRole::Initiator, random)?;
+        let (mut noise, own_key) = noise::begin(carrier, head, HandshakeRole::Initiator, random)?;
         let mut message = vec![0; FIRST_BYTES + 16];
         message[..head.0.len()].copy_from_slice(&head.0);
         let written = noise.write(&[0; PADDING_BYTES], &mut message[head.0.len()..]);
@@ -87,24 +103,38 @@ impl InitiatorKnowingNode {
     /// Makes the third message, which contains the initiator's identity and credentials. It is to be sent unchanged.
     ///
     /// # Errors
-    /// Fails if the credentials are too long.
+    /// Fails if the credentials are too long, or the signer does not sign.
     pub fn introduce(
         mut self,
-        identity: &Identity,
+        signer: &dyn Signer,
         credentials: &[u8],
     ) -> Result<(InitiatorAwaitingAccept, Vec<u8>), HandshakeError> {
+        let message = self.write_third(signer, credentials)?;
+        let binding = hash(&self.noise)?;
+        let keys = TransportKeys::from_handshake(self.noise, HandshakeRole::Initiator)?;
+        Ok((InitiatorAwaitingAccept { keys, binding, node: self.node }, message))
+    }
+
+    /// Makes the third message of a handshake in datagrams. It has no credentials: encrypted datagrams carry them.
+    pub(crate) fn introduce_in_datagrams(
+        mut self,
+        signer: &dyn Signer,
+    ) -> Result<(SplitKeys, Vec<u8>), HandshakeError> {
+        let message = self.write_third(signer, &[])?;
+        Ok((self.noise.split()?, message))
+    }
+
+    fn write_third(&mut self, signer: &dyn Signer, credentials: &[u8]) -> Result<Vec<u8>, HandshakeError> {
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(HandshakeError::Credentials(credentials.len()));
         }
         let statement = KeyStatement::new(HandshakeRole::Initiator, &hash(&self.noise)?, &self.own_key);
-        let payload = [statement.sign(identity)?.as_slice(), credentials].concat();
+        let payload = [statement.sign(signer)?.as_slice(), credentials].concat();
         let mut message = vec![0; THIRD_BYTES_MAX];
         let written = self.noise.write(&payload, &mut message);
         message
             .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
-        let binding = hash(&self.noise)?;
-        let keys = TransportKeys::from_handshake(self.noise, HandshakeRole::Initiator)?;
-        Ok((InitiatorAwaitingAccept { keys, binding, node: self.node }, message))
+        Ok(message)
     }
 }
 

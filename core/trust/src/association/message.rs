@@ -9,7 +9,7 @@ pub const VERSION: u8 = 1;
 
 const MAGIC: [u8; 4] = *b"weir";
 /// The length of the head of the first message: the magic number, the lowest and the highest offered version.
-pub(super) const HEAD_BYTES: usize = MAGIC.len() + 2;
+pub(crate) const HEAD_BYTES: usize = MAGIC.len() + 2;
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
@@ -26,7 +26,7 @@ pub const CREDENTIALS_BYTES_MAX: usize = 16 << 10;
 pub const FIRST_BYTES: usize = SECOND_BYTES;
 /// The length of the second message: the version, an ephemeral key, a sealed key, a sealed identity with its signature.
 pub const SECOND_BYTES: usize = 1 + KEY_BYTES + SEALED_KEY_BYTES + PROOF_BYTES + TAG_BYTES;
-pub(super) const THIRD_BYTES_MIN: usize = SEALED_KEY_BYTES + PROOF_BYTES + TAG_BYTES;
+pub(crate) const THIRD_BYTES_MIN: usize = SEALED_KEY_BYTES + PROOF_BYTES + TAG_BYTES;
 /// The longest third message.
 pub const THIRD_BYTES_MAX: usize = THIRD_BYTES_MIN + CREDENTIALS_BYTES_MAX;
 /// The shortest fourth message: a byte for its kind, and no credentials.
@@ -73,7 +73,21 @@ impl MessageHeader {
     }
 }
 
+/// The carrier of a handshake's messages. It is part of the handshake hash, so the messages of one carrier are invalid
+/// over the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// A byte stream, such as TCP.
+    Stream,
+    /// Datagrams, such as UDP.
+    Datagrams,
+}
+
 /// Returns the Noise prologue, the first input of the handshake hash.
-pub(super) fn prologue(head: MessageHeader) -> Vec<u8> {
-    [b"weir association\0".as_slice(), &head.0].concat()
+pub(super) fn prologue(carrier: Carrier, head: MessageHeader) -> Vec<u8> {
+    let name = match carrier {
+        Carrier::Stream => b"weir association\0".as_slice(),
+        Carrier::Datagrams => b"weir datagram association\0",
+    };
+    [name, &head.0].concat()
 }

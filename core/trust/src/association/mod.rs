@@ -38,7 +38,7 @@
 //! The first message is as long as the second, so a sender with a forged source address cannot amplify traffic.
 //!
 //! Randomness is an argument. The functions take and return the bytes of messages. Over TCP each message follows its
-//! length ([`frame`]); a datagram consists of one message.
+//! length ([`frame`]); [`crate::datagrams`] sends the first three messages in datagrams.
 
 mod error;
 pub mod frame;
@@ -50,16 +50,22 @@ mod responder;
 mod statement;
 
 pub use error::{HandshakeError, HandshakeMessage};
-pub(crate) use handshake::Handshake;
+pub(crate) use handshake::{ErasedCipher, Handshake};
 pub use initiator::{Initiator, InitiatorAwaitingAccept, InitiatorKnowingNode};
 pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
 };
+pub(crate) use message::{HEAD_BYTES, THIRD_BYTES_MIN};
+pub(crate) use noise::{cipher, hmac};
 pub use responder::{Responder, ResponderKnowingPeer, check_first};
 pub use statement::{KeyStatement, STATEMENT_BYTES, Signer, Unsigned};
 
 use crate::key::PublicKey;
-use crate::transport::{SealedDatagrams, SealedStream, TransportKeys};
+use crate::transport::{SealedStream, TransportKeys};
+use zeroize::Zeroizing;
+
+/// The two keys of a completed handshake: those for what the initiator and what the responder sends.
+pub(crate) type SplitKeys = [Zeroizing<[u8; 32]>; 2];
 
 /// The authenticated peer of an association.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,10 +119,5 @@ impl Association {
     /// Converts the association for use over a byte stream, such as TCP.
     pub fn into_stream(self) -> (Peer, SealedStream) {
         (self.peer, SealedStream::new(self.keys))
-    }
-
-    /// Converts the association for use in datagrams, such as UDP.
-    pub fn into_datagrams(self) -> (Peer, SealedDatagrams) {
-        (self.peer, SealedDatagrams::new(self.keys))
     }
 }

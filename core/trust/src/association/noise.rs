@@ -6,7 +6,7 @@
 use super::HandshakeRole;
 use super::error::{HandshakeError, HandshakeMessage};
 use super::handshake::{ErasedCipher, ErasedHash, Handshake, with_erased_stack};
-use super::message::{MessageHeader, prologue};
+use super::message::{Carrier, MessageHeader, prologue};
 use rand_core::{CryptoRng, RngCore};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, RingResolver};
@@ -21,12 +21,13 @@ const SECRET_BYTES: usize = 32;
 /// Begins a handshake in this role, with two new X25519 key pairs: an ephemeral and a static one. Returns the handshake and
 /// the public static key, which the identity signs.
 pub(super) fn begin(
+    carrier: Carrier,
     head: MessageHeader,
     role: HandshakeRole,
     random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(Handshake, [u8; 32]), HandshakeError> {
     with_erased_stack(|| {
-        let (state, public) = make(head, role, random)?;
+        let (state, public) = make(carrier, head, role, random)?;
         Ok((Handshake::new(state, blank), public))
     })
 }
@@ -39,6 +40,7 @@ fn blank() -> Result<HandshakeState, HandshakeError> {
 }
 
 fn make(
+    carrier: Carrier,
     head: MessageHeader,
     role: HandshakeRole,
     random: &mut (impl RngCore + CryptoRng),
@@ -50,8 +52,8 @@ fn make(
     };
     let (secret_static, ephemeral) = (secret()?, secret()?);
     let public = PublicKey::from(&StaticSecret::from(*secret_static));
-    let state =
-        build(Primitives { ephemeral, public_static: public }, &secret_static, &prologue(head), role)?;
+    let primitives = Primitives { ephemeral, public_static: public };
+    let state = build(primitives, &secret_static, &prologue(carrier, head), role)?;
     Ok((state, public.to_bytes()))
 }
 
@@ -71,6 +73,26 @@ fn build(
             HandshakeRole::Responder => builder.build_responder(),
         })
         .map_err(|_| HandshakeError::Library("it cannot be begun"))
+}
+
+/// Makes an AES-256-GCM cipher with this key. The nonce of a message is its number, as in Noise: four zero bytes and
+/// the number in eight bytes, big-endian.
+pub(crate) fn cipher(key: &[u8; SECRET_BYTES]) -> Result<ErasedCipher, HandshakeError> {
+    let cipher = RingResolver.resolve_cipher(&CipherChoice::AESGCM);
+    let mut cipher = ErasedCipher(cipher.ok_or(HandshakeError::Library("there is no AES-GCM"))?);
+    with_erased_stack(|| cipher.set(key));
+    Ok(cipher)
+}
+
+/// Returns HMAC-SHA-256 (RFC 2104) of `data` under a key of at most 64 bytes.
+pub(crate) fn hmac(key: &[u8; SECRET_BYTES], data: &[u8]) -> Result<Zeroizing<[u8; 32]>, HandshakeError> {
+    let hash = RingResolver.resolve_hash(&HashChoice::SHA256);
+    let mut hash = ErasedHash(hash.ok_or(HandshakeError::Library("there is no SHA-256"))?);
+    Ok(with_erased_stack(|| {
+        let mut out = Zeroizing::new([0; 32]);
+        hash.hmac(key, data, out.as_mut());
+        out
+    }))
 }
 
 /// Converts the library's error about a received message.

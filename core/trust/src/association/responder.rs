@@ -1,12 +1,13 @@
 //! The responder: the side that accepts connections. It answers unauthenticated peers, so [`crate::gate`] limits its
 //! work.
 
-use super::message::{MessageHeader, PAYLOAD_BYTES_MAX, VERSION};
+use super::message::{Carrier, MessageHeader, PAYLOAD_BYTES_MAX, THIRD_BYTES_MIN, VERSION};
 use super::statement::{KeyStatement, Signer, hash, peer_static_key, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, HandshakeMessage, HandshakeRole, Peer,
-    SECOND_BYTES, frame, noise,
+    SECOND_BYTES, SplitKeys, frame, noise,
 };
+use crate::key::PublicKey;
 use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
@@ -43,13 +44,31 @@ impl Responder {
         message: &[u8],
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        Self::begin_over(Carrier::Stream, signer, message, random)
+    }
+
+    /// Reads the first message of a handshake in datagrams, and returns the second.
+    pub(crate) fn begin_in_datagrams(
+        signer: &dyn Signer,
+        message: &[u8],
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        Self::begin_over(Carrier::Datagrams, signer, message, random)
+    }
+
+    fn begin_over(
+        carrier: Carrier,
+        signer: &dyn Signer,
+        message: &[u8],
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let position = HandshakeMessage::First;
         // The head is checked before the length: the first message of another version may have another length.
         let (head, rest) = MessageHeader::split(message)
             .ok_or(HandshakeError::Length { message: position, bytes: message.len() })?;
         let version = head.choose()?;
         frame::check(position, message)?;
-        let (mut noise, own_key) = noise::begin(head, HandshakeRole::Responder, random)?;
+        let (mut noise, own_key) = noise::begin(carrier, head, HandshakeRole::Responder, random)?;
         let mut padding = vec![0; rest.len()];
         noise.read(rest, &mut padding).map_err(|error| noise::fault(position, &error))?;
         let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own_key).sign(signer)?;
@@ -66,8 +85,28 @@ impl Responder {
     /// # Errors
     /// Fails for any other message, which ends the handshake.
     pub fn read_third(mut self, message: &[u8]) -> Result<ResponderKnowingPeer, HandshakeError> {
+        frame::check(HandshakeMessage::Third, message)?;
+        let peer = self.read_proof(message)?;
+        let binding = hash(&self.noise)?;
+        let keys = TransportKeys::from_handshake(self.noise, HandshakeRole::Responder)?;
+        Ok(ResponderKnowingPeer { keys, binding, peer })
+    }
+
+    /// Reads the third message of a handshake in datagrams, which has no credentials.
+    pub(crate) fn read_third_in_datagrams(
+        mut self,
+        message: &[u8],
+    ) -> Result<(PublicKey, SplitKeys), HandshakeError> {
+        if message.len() != THIRD_BYTES_MIN {
+            return Err(HandshakeError::Length { message: HandshakeMessage::Third, bytes: message.len() });
+        }
+        let peer = self.read_proof(message)?;
+        Ok((peer.key, self.noise.split()?))
+    }
+
+    /// Reads a third message, and verifies the proof in it.
+    fn read_proof(&mut self, message: &[u8]) -> Result<Peer, HandshakeError> {
         let position = HandshakeMessage::Third;
-        frame::check(position, message)?;
         let hash_before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
         let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(position, &error))?;
@@ -75,13 +114,7 @@ impl Responder {
         let (key, signature, credentials) = split_payload(&payload, position)?;
         let peer_key = peer_static_key(&self.noise, position)?;
         KeyStatement::new(HandshakeRole::Initiator, &hash_before, &peer_key).verify(key, &signature)?;
-        let peer = Peer { key, credentials: credentials.to_vec() };
-        let binding = hash(&self.noise)?;
-        Ok(ResponderKnowingPeer {
-            keys: TransportKeys::from_handshake(self.noise, HandshakeRole::Responder)?,
-            binding,
-            peer,
-        })
+        Ok(Peer { key, credentials: credentials.to_vec() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The window of received message numbers, against replay (RFC 6479: a sliding window of words that are not shifted).
 
-const WORDS: u8 = 16;
+const WORDS: u8 = 17;
 const BITS: u64 = u64::BITS as u64;
 
 /// The number of latest message numbers for which the window knows whether they were received.
@@ -28,6 +28,16 @@ impl ReplayWindow {
         }
         let (word, bit) = word_and_bit(number);
         self.seen.get(word).is_some_and(|seen| seen & bit == 0)
+    }
+
+    /// Returns true if the number is higher than all received ones.
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
+        number >= self.next
+    }
+
+    /// Returns one more than the highest received number.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
     }
 
     /// Marks the number as received, and returns true. Returns false, without a change, for a number that is not new.

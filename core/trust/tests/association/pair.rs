@@ -9,7 +9,7 @@ pub struct Seeded(pub u64);
 
 impl RngCore for Seeded {
     fn next_u32(&mut self) -> u32 {
-        impls::next_u32_via_fill(self)
+        u32::try_from(self.next_u64() >> 32).unwrap_or_default()
     }
     fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
