@@ -173,6 +173,60 @@ def handshake_inputs():
         yield f"edited-{message}-{at}", b"\x05" + struct.pack(">BHB", message, at, 1)
 
 
+def datagrams_inputs():
+    """The first byte selects edits of the datagrams of a handshake, or datagrams to insert (fuzz_targets/datagrams.rs)."""
+    yield "not-edited", b"\x00"
+    for number in range(8):
+        yield f"flipped-{number}", b"\x00" + struct.pack(">BBHB", number, 0, 13 * number + 5, 1)
+        yield f"lost-{number}", b"\x00" + struct.pack(">BBHB", number, 3, 0, 0)
+    yield "cut", b"\x00" + struct.pack(">BBHB", 4, 1, 100, 0)
+    yield "longer", b"\x00" + struct.pack(">BBHB", 3, 2, 100, 0)
+    yield "reflected", b"\x00" + struct.pack(">BBHB", 2, 4, 0, 0)
+    yield "repeated", b"\x00" + struct.pack(">BBHB", 4, 5, 0, 0)
+    head = lambda kind, index: b"weir" + bytes([kind, 0, 0, 0]) + struct.pack(">I", index)
+    datagrams = {
+        "hello": (0, head(1, 7) + bytes(16) + b"weir\x01\x01" + bytes(range(32)) + bytes(155)),
+        "cookie": (1, head(2, 7) + bytes(32)),
+        "versions": (1, head(3, 7) + b"\x02\x03" + bytes(16)),
+        "reply": (1, head(4, 7) + struct.pack(">I", 9) + bytes(193)),
+        "third": (0, head(5, 7) + bytes(160)),
+        "sealed": (0, head(6, 7) + struct.pack(">Q", 1) + bytes(40)),
+    }
+    for name, (to, datagram) in datagrams.items():
+        yield name, b"\x01" + bytes([to, 20, len(datagram)]) + datagram
+
+
+def anep_packet(options, payload, flags=0x80):
+    """Options are pairs of the first two bytes and the value."""
+    coded = b"".join(struct.pack(">HH", kind, 1 + len(value) // 4) + value for kind, value in options)
+    return struct.pack(">BBHHH", 1, flags, 7, 2 + len(coded) // 4, 8 + len(coded) + len(payload)) + coded + payload
+
+
+def anep_inputs():
+    yield "plain", anep_packet([], b"code")
+    yield "forwarded", anep_packet([], b"", flags=0)
+    yield "addresses", anep_packet([(0x4001, bytes([0, 0, 0, 1, 192, 0, 2, 1])), (0x4002, bytes(20))], b"code")
+    yield "checksum", anep_packet([(3, bytes(4))], b"code")
+    yield "unknown", anep_packet([(0x4384, b"four"), (0x8005, b""), (0xC005, bytes(8))], b"code")
+    yield "sealed", anep_packet([(0x4012, bytes(8)), (0x4010, bytes(range(28)))], b"code")
+
+
+def authentication_inputs():
+    """The first byte selects a datagram, edits of a sealed packet, or fragments to seal (fuzz_targets/authentication.rs)."""
+    yield "datagram", b"\x00" + anep_packet([(0x4010, struct.pack(">IQ", 7, 1) + bytes(16))], b"code")
+    yield "encrypted", b"\x00" + anep_packet([(0x4011, struct.pack(">IQ", 7, 1) + bytes(16))], b"code")
+    yield "not-edited", b"\x01"
+    for at in (1, 3, 10, 13, 20, 30, 45):
+        yield f"edited-{at}", b"\x01" + bytes([at, 1])
+    fragments = lambda *places: b"\x02" + b"".join(struct.pack(">BHHH", *place) for place in places)
+    yield "whole", fragments((1, 600, 0, 600))
+    yield "in-order", fragments((1, 1500, 0, 800), (1, 1500, 800, 700))
+    yield "reordered", fragments((1, 1500, 800, 700), (1, 1500, 0, 800))
+    yield "overlap", fragments((1, 1500, 0, 800), (1, 1500, 700, 800))
+    yield "other-length", fragments((1, 1500, 0, 800), (1, 1501, 800, 700))
+    yield "many", fragments(*((number, 65535, 0, 600) for number in range(8)))
+
+
 # Views.
 
 
@@ -623,12 +677,15 @@ def page_inputs():
 
 def main():
     targets = {
+        "anep": anep_inputs(),
         "arguments": arguments_inputs(),
+        "authentication": authentication_inputs(),
         "bundle": bundle_inputs(),
         "capture": capture_inputs(),
         "classify": classify_inputs(),
         "control": control_inputs(),
         "credential": credential_inputs(),
+        "datagrams": datagrams_inputs(),
         "elements": elements_inputs(),
         "filter": filter_inputs(),
         "graph-control": graph_control_inputs(),

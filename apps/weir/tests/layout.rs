@@ -30,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),
     ("core/exports", &["abi", "core/admission", "core/rows", "core/session", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
+    ("core/anep", &["core/trust", "core/units", "core/wire"]),
     (
         "core/compilation",
         &["abi", "core/admission", "core/bounds", "core/lower", "core/trust", "core/units", "core/verify"],
@@ -121,6 +122,7 @@ const NOT_IN_THE_PACKET_PATH: &[&str] = &[
     "weir_ledger",
     "weir_ledger_files",
     "weir_trust",
+    "weir_anep",
     "weir_records",
     "weir_remote",
     "weir_os",
