@@ -38,7 +38,7 @@ fn icmp_word(it: &SummaryHeaders<'_>, at: usize) -> Option<u16> {
     number(it.transport(ICMP)?, at)
 }
 
-fn options<'p>(header: Option<&'p [u8]>) -> Option<&'p [u8]> {
+fn options(header: Option<&[u8]>) -> Option<&[u8]> {
     header?.get(20..)
 }
 

@@ -199,8 +199,8 @@ impl FieldForm {
         match (self.binary_length(), value) {
             (BinaryLength::Fixed(length), Some(SummaryValue::Number(number))) => {
                 let number = match self {
-                    Self::Microseconds => (number / SECOND) << 32 | number % SECOND / 1000,
-                    Self::Nanoseconds => (number / SECOND) << 32 | number % SECOND,
+                    Self::Microseconds => ((number / SECOND) << 32) | (number % SECOND / 1000),
+                    Self::Nanoseconds => ((number / SECOND) << 32) | (number % SECOND),
                     _ => number,
                 };
                 out.extend_from_slice(&number.to_be_bytes()[8 - length..]);
