@@ -34,7 +34,8 @@ Arguments:
   INTERVAL                the time from the start to the end
   STOP                    true: stops the driver at the first packet from END on. Default false.
   END_CALL                a write handler, with its value, that is called at the first packet from END on. `$t` in it is the \
-time stamp of the packet. If it moves the end behind the packet, the packet goes to output 0. Not with STOP.
+time stamp of the packet. If it moves the end behind the packet, the packet goes to output 0; if it moves \
+it less, it is called again, up to 65536 times for a packet. Not with STOP.
 
 Handlers:
   start            rw  the time stamp from which packets go to output 0
@@ -152,7 +153,7 @@ struct TimeFilter {
 }
 
 /// The most calls for one packet.
-const CALLS_MAX: usize = 1000;
+const CALLS_MAX: usize = 1 << 16;
 
 impl TimeFilter {
     /// Returns true if the packet is in the range. Calls the handler at the end.
