@@ -379,3 +379,48 @@ impl RoutingElement for IpRateMonitor {
         destination
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(threshold: u64, most: usize) -> RatedNetworks {
+        RatedNetworks { base: Box::default(), threshold, used: LEVEL_BYTES, most }
+    }
+
+    fn is_consistent(networks: &RatedNetworks) -> bool {
+        networks.used == LEVEL_BYTES + networks.base.bytes() && networks.used <= networks.most
+    }
+
+    #[test]
+    fn addresses_of_a_flood_take_no_more_memory_than_is_allowed() {
+        let mut networks = networks(0, 200 << 10);
+        let mut refused = 0;
+        for packet in 0..100_000_u32 {
+            let now = Timestamp(EPOCH * (1 + u64::from(packet / 100)));
+            let address = packet.wrapping_mul(2_654_435_761);
+            refused += u32::from(networks.count(address, packet % 2 == 0, Some(1), now).is_none());
+        }
+        assert!(refused > 0 && is_consistent(&networks));
+        let now = Timestamp(EPOCH * 2000);
+        networks.set_most(100 << 10, now);
+        assert!(is_consistent(&networks));
+        networks.keep_whole(0, 0, u64::MAX);
+        assert!(is_consistent(&networks) && networks.base.0[0].as_ref().is_none_or(|it| it.next.is_none()));
+    }
+
+    #[test]
+    fn a_network_is_divided_at_its_threshold_and_folded_when_it_is_quiet() {
+        let mut networks = networks(100, 1 << 20);
+        let address = 0x0a01_0203;
+        for packet in 0..1000 {
+            networks.count(address, true, Some(1), Timestamp(EPOCH + packet * 1_000_000));
+        }
+        let mut text = String::new();
+        networks.base.write("", Timestamp(EPOCH + 1_000_000_000), &mut text);
+        assert!(text.contains("\t10.1.2.3\t") && text.lines().count() == 4, "{text}");
+        networks.fold(100, Timestamp(EPOCH + 20_000_000_000));
+        assert!(is_consistent(&networks));
+        assert_eq!(networks.used, LEVEL_BYTES + NETWORK_BYTES);
+    }
+}
