@@ -244,9 +244,10 @@ fn a_hot_swap_loses_none_of_a_thousand_connections_through_a_translation() {
         clients.push(hosts[0].run(|| TcpStream::connect((SERVER, 80)).unwrap()));
         accepted.push(listener.accept().unwrap().0);
     }
-    let exchange = |clients: &mut [TcpStream], accepted: &mut [TcpStream]| {
-        for (number, (client, server)) in (0_u32..).zip(clients.iter_mut().zip(accepted)) {
-            for (from, to) in [(&mut *client, &mut *server), (server, client)] {
+    let exchange = |clients: &[TcpStream], accepted: &[TcpStream]| {
+        for (number, (client, server)) in (0_u32..).zip(clients.iter().zip(accepted)) {
+            // `Read` and `Write` are there for references, too.
+            for (mut from, mut to) in [(&*client, &*server), (server, client)] {
                 to.set_read_timeout(Some(TIMEOUT)).unwrap();
                 from.write_all(&number.to_be_bytes()).unwrap();
                 let mut bytes = [0; 4];
@@ -275,7 +276,7 @@ fn a_hot_swap_loses_none_of_a_thousand_connections_through_a_translation() {
         socket.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("200 Write handler 'hotconfig' OK"), "{answer}");
         assert!(!answer.contains("no element named"), "{turn}: {answer}");
-        exchange(&mut clients, &mut accepted);
+        exchange(&clients, &accepted);
     }
     let output = end(graph);
     assert!(handler(&output, "flows.table_size") >= CONNECTIONS as u64, "{output}");
