@@ -1,7 +1,7 @@
 //! The addresses and ports by which rewriters know flows.
 
 use crate::flow_hash::hash_flow;
-use crate::ipv4::{Ipv4Header, half, word};
+use crate::ipv4::{HEADER_BYTES, Ipv4Header, word};
 use core::net::Ipv4Addr;
 use std::fmt;
 
@@ -18,19 +18,22 @@ impl FlowId {
     /// Returns the addresses and ports of a packet whose transport header has ports.
     #[inline]
     pub fn of(header: &Ipv4Header<'_>) -> Self {
-        let transport = header.transport();
-        Self {
-            source_port: half(transport, 0),
-            destination_port: half(transport, 2),
-            ..Self::of_addresses(header)
+        let addresses = Self::of_addresses(header);
+        match header.transport().first_chunk::<4>() {
+            Some([a, b, c, d]) => Self {
+                source_port: u16::from_be_bytes([*a, *b]),
+                destination_port: u16::from_be_bytes([*c, *d]),
+                ..addresses
+            },
+            None => addresses,
         }
     }
 
     /// Returns the addresses of a packet.
     #[inline]
     pub fn of_addresses(header: &Ipv4Header<'_>) -> Self {
-        let (source, destination) = (word(header.bytes, 12), word(header.bytes, 16));
-        Self { source, destination, source_port: 0, destination_port: 0 }
+        let Some(bytes) = header.bytes.first_chunk::<HEADER_BYTES>() else { return Self::default() };
+        Self { source: word(bytes, 12), destination: word(bytes, 16), source_port: 0, destination_port: 0 }
     }
 
     /// Returns the identifier of packets in the other direction.

@@ -1,9 +1,11 @@
 //! The forms of rewriters: the packets that they rewrite, and how.
 
 use super::flow_id::FlowId;
-use super::mapping::{FlowTracking, Mapping, MappingEnd};
+use super::mapping::{FlowMapping, FlowTracking, MappingEnd};
 use super::mapping_table::{MappingIndex, MappingTable};
-use crate::ipv4::{ChecksumChange, ICMP, Ipv4Header, TCP, UDP, half, set_half, set_word, word};
+use crate::ipv4::{
+    ChecksumChange, HEADER_BYTES, ICMP, Ipv4Header, OFFSET, TCP, UDP, half, set_half, set_word, word,
+};
 
 /// The number of the protocol DCCP.
 const DCCP: u8 = 33;
@@ -128,7 +130,7 @@ impl RewriterForm {
         mut chosen: FlowId,
         outputs: [u16; 2],
         (owner, input): (u32, u16),
-    ) -> Option<Mapping> {
+    ) -> Option<FlowMapping> {
         let has_ports = chosen.ports() != 0;
         match self {
             Self::Address if has_ports || chosen.destination != 0 => return None,
@@ -146,7 +148,7 @@ impl RewriterForm {
             MappingEnd::new(packet.flow, first_map + packet.map, outputs[0]),
             MappingEnd::new(chosen.reversed(), first_map + self.reply_map(packet), outputs[1]),
         ];
-        let mut mapping = Mapping::new(ends, owner, input, packet.protocol, tracking);
+        let mut mapping = FlowMapping::new(ends, owner, input, packet.protocol, tracking);
         if self == Self::Ping {
             // ICMP has no pseudo-header, so its checksum covers the identifier alone.
             let identifiers = (packet.flow.source_port.into(), chosen.source_port.into());
@@ -157,35 +159,39 @@ impl RewriterForm {
 
     /// Rewrites a packet, whose bytes begin with a complete IP header.
     #[inline]
-    pub fn rewrite(self, mapping: &Mapping, is_reply: bool, bytes: &mut [u8]) {
-        let Some(header) = Ipv4Header::read(bytes) else { return };
-        let (at, room) = (header.header_bytes, header.transport().len());
-        let (protocol, is_first) = (header.protocol(), header.is_first());
+    pub fn rewrite(self, mapping: &FlowMapping, is_reply: bool, bytes: &mut [u8]) {
+        let Some(header_bytes) = Ipv4Header::read(bytes).map(|header| header.header_bytes) else { return };
+        let (header, transport) = bytes.split_at_mut(header_bytes);
+        let Some(header) = header.first_chunk_mut::<HEADER_BYTES>() else { return };
         let flow = mapping.rewritten(is_reply);
         let [of_header, of_transport] = mapping.changes_of(is_reply);
         if self != Self::Address || !is_reply {
-            set_word(bytes, 12, flow.source);
+            header[12..16].copy_from_slice(&flow.source.to_be_bytes());
         }
         if self != Self::Address || is_reply {
-            set_word(bytes, 16, flow.destination);
+            header[16..20].copy_from_slice(&flow.destination.to_be_bytes());
         }
-        of_header.apply_at(bytes, 10);
-        if !is_first {
+        let sum = of_header.apply(u16::from_be_bytes([header[10], header[11]]));
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        if u16::from_be_bytes([header[6], header[7]]) & OFFSET != 0 {
             return;
         }
+        let protocol = header[9];
         let has_ports = matches!(self, Self::TcpAndUdp | Self::Tcp | Self::Ports);
-        let has_tcp = protocol == TCP && room >= TCP_CHECKSUM_END;
-        if has_ports && (has_tcp || protocol == UDP || self == Self::Ports) {
-            set_half(bytes, at, flow.source_port);
-            set_half(bytes, at + 2, flow.destination_port);
+        let has_tcp = protocol == TCP && transport.len() >= TCP_CHECKSUM_END;
+        if has_ports
+            && (has_tcp || protocol == UDP || self == Self::Ports)
+            && let Some(ports) = transport.first_chunk_mut::<4>()
+        {
+            *ports = flow.ports().to_be_bytes();
         }
         if self == Self::Ping {
-            set_half(bytes, at + 4, if is_reply { flow.destination_port } else { flow.source_port });
-            update_icmp(of_transport, &mut bytes[at..]);
+            set_half(transport, 4, if is_reply { flow.destination_port } else { flow.source_port });
+            update_icmp(of_transport, transport);
         } else if has_tcp {
-            of_transport.apply_at(bytes, at + 16);
-        } else if protocol == UDP && room >= PORTS_BYTES {
-            of_transport.apply_udp(bytes, at + 6);
+            of_transport.apply_at(transport, 16);
+        } else if protocol == UDP && transport.len() >= PORTS_BYTES {
+            of_transport.apply_udp(transport, 6);
         }
     }
 }
@@ -199,18 +205,23 @@ pub fn update_icmp(change: ChecksumChange, message: &mut [u8]) {
     }
 }
 
-/// Takes note of a segment in its mapping, and sets the numbers of its streams. The bytes begin with the IP header.
+/// Takes note of the flags and the data of a segment in its mapping.
 #[inline]
-pub fn follow_segment(mapping: &mut Mapping, is_reply: bool, bytes: &mut [u8]) {
+pub fn note_segment(mapping: &mut FlowMapping, is_reply: bool, header: &Ipv4Header<'_>) {
+    let Some(tcp) = header.transport().first_chunk::<TCP_CHECKSUM_END>() else { return };
+    let data_at = header.header_bytes + usize::from(tcp[12] >> 4) * 4;
+    mapping.note_segment(is_reply, tcp[13], data_at < header.length());
+}
+
+/// Sets the numbers of a segment that follow from the edits of its streams. The bytes begin with the IP header.
+pub fn renumber(mapping: &mut FlowMapping, is_reply: bool, bytes: &mut [u8]) {
     let Some(header) = Ipv4Header::read(bytes) else { return };
-    let (at, transport, length) = (header.header_bytes, header.transport(), header.length());
+    let (at, transport) = (header.header_bytes, header.transport());
     if transport.len() < TCP_CHECKSUM_END {
         return;
     }
     let header_bytes = usize::from(transport[12] >> 4) * 4;
-    let (flags, room) = (transport[13], transport.len());
-    mapping.note_segment(is_reply, flags, at + header_bytes < length);
-    if mapping.edits.is_none() || room < header_bytes || header_bytes < 20 {
+    if transport.len() < header_bytes || header_bytes < 20 {
         return;
     }
     let Some(edits) = mapping.edits.as_deref_mut() else { return };

@@ -52,7 +52,7 @@ impl MappingTimeouts {
 
     /// Returns the timeout of a flow and its guarantee.
     #[inline]
-    pub fn of(&self, mapping: &Mapping) -> (Nanos, Nanos) {
+    pub fn of(&self, mapping: &FlowMapping) -> (Nanos, Nanos) {
         match mapping.tracking {
             FlowTracking::Plain => (self.plain, self.guarantee),
             FlowTracking::Streaming if mapping.state > STREAMING => (self.streaming, self.guarantee),
@@ -102,11 +102,13 @@ impl MappingEnd {
 
 /// A mapping.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct FlowMapping {
     /// The forward direction and that of replies.
     pub ends: [MappingEnd; 2],
     /// The change of the IP header, and that of the transport header with its pseudo-header, in the forward direction.
     pub changes: [ChecksumChange; 2],
+    /// Packets stay as they are.
+    pub is_identity: bool,
     /// The number of the rewriter in its table, and the input whose specification made the mapping.
     pub owner: u32,
     pub input: u16,
@@ -127,7 +129,7 @@ pub struct Mapping {
     pub edits: Option<Box<[StreamEdits; 2]>>,
 }
 
-impl Mapping {
+impl FlowMapping {
     /// Returns a mapping that is in no table.
     pub fn new(ends: [MappingEnd; 2], owner: u32, input: u16, protocol: u8, tracking: FlowTracking) -> Self {
         let (old, new) = (ends[0].flow, ends[1].flow.reversed());
@@ -139,6 +141,7 @@ impl Mapping {
                 ChecksumChange::of(addresses),
                 ChecksumChange::of(addresses.into_iter().chain([ports])),
             ],
+            is_identity: old == new,
             owner,
             input,
             protocol,

@@ -1,7 +1,7 @@
 //! A bounded table of mappings, which rewriters can share.
 
 use super::flow_id::FlowId;
-use super::mapping::{Mapping, MappingTimeouts};
+use super::mapping::{FlowMapping, MappingTimeouts};
 use std::collections::BTreeSet;
 use weir_units::{Nanos, Timestamp};
 
@@ -53,7 +53,7 @@ impl ReplyRange {
 pub struct MappingTable {
     /// The first end of each bucket: twice the index of the mapping, and 1 for the direction of replies.
     buckets: Vec<u32>,
-    mappings: Vec<Mapping>,
+    mappings: Vec<FlowMapping>,
     free: Vec<u32>,
     /// The mappings by their expiry: those without a guarantee, and those with one. An expiry that got later is put into
     /// its place when it comes first.
@@ -130,37 +130,37 @@ impl MappingTable {
     }
 
     #[inline]
-    pub fn get(&self, index: MappingIndex) -> &Mapping {
+    pub fn get(&self, index: MappingIndex) -> &FlowMapping {
         &self.mappings[index]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, index: MappingIndex) -> &mut Mapping {
+    pub fn get_mut(&mut self, index: MappingIndex) -> &mut FlowMapping {
         &mut self.mappings[index]
     }
 
     /// Returns the mappings of a rewriter, in their order in the table.
-    pub fn owned(&self, owner: u32) -> impl Iterator<Item = &Mapping> {
+    pub fn owned(&self, owner: u32) -> impl Iterator<Item = &FlowMapping> {
         self.mappings.iter().filter(move |mapping| mapping.is_live && mapping.owner == owner)
     }
 
     /// Returns the time at which a mapping ends if nothing happens.
-    pub fn end_of(&self, mapping: &Mapping) -> Timestamp {
+    pub fn end_of(&self, mapping: &FlowMapping) -> Timestamp {
         if mapping.is_guaranteed { self.best_effort_end(mapping) } else { mapping.expires }
     }
 
-    fn timeouts(&self, mapping: &Mapping) -> (Nanos, Nanos) {
+    fn timeouts(&self, mapping: &FlowMapping) -> (Nanos, Nanos) {
         self.owners.get(mapping.owner as usize).map_or_else(Default::default, |it| it.timeouts.of(mapping))
     }
 
     /// Returns the end of a mapping whose guarantee has not ended yet.
-    fn best_effort_end(&self, mapping: &Mapping) -> Timestamp {
+    fn best_effort_end(&self, mapping: &FlowMapping) -> Timestamp {
         let (timeout, guarantee) = self.timeouts(mapping);
         Timestamp(mapping.expires.0.saturating_add(timeout.0).saturating_sub(guarantee.0))
     }
 
     /// Adds a mapping. An earlier mapping with the same replies is removed. Returns `None` if there is no room.
-    pub fn insert(&mut self, mut mapping: Mapping, now: Timestamp) -> Option<MappingIndex> {
+    pub fn insert(&mut self, mut mapping: FlowMapping, now: Timestamp) -> Option<MappingIndex> {
         let (timeout, guarantee) = self.timeouts(&mapping);
         mapping.is_guaranteed = guarantee.0 > 0;
         let duration = if mapping.is_guaranteed { guarantee } else { timeout };
@@ -169,7 +169,7 @@ impl MappingTable {
     }
 
     /// Adds a mapping that has an expiry.
-    pub fn insert_as_it_is(&mut self, mut mapping: Mapping, now: Timestamp) -> Option<MappingIndex> {
+    pub fn insert_as_it_is(&mut self, mut mapping: FlowMapping, now: Timestamp) -> Option<MappingIndex> {
         let [forward, reply] = [&mapping.ends[0], &mapping.ends[1]].map(|end| (end.map, end.flow));
         if self.find(forward.0, forward.1).is_some() {
             return None;
@@ -372,7 +372,7 @@ impl MappingTable {
     }
 
     /// Removes the mappings for which a condition holds.
-    pub fn remove_if(&mut self, condition: impl Fn(&Mapping) -> bool) {
+    pub fn remove_if(&mut self, condition: impl Fn(&FlowMapping) -> bool) {
         for index in 0..self.mappings.len() {
             if self.mappings[index].is_live && condition(&self.mappings[index]) {
                 self.remove(index);
@@ -381,14 +381,14 @@ impl MappingTable {
     }
 
     /// Removes and returns the mappings of a rewriter, in their order in the table.
-    pub fn take_owned(&mut self, owner: u32) -> Vec<Mapping> {
+    pub fn take_owned(&mut self, owner: u32) -> Vec<FlowMapping> {
         let mut taken = Vec::new();
         for index in 0..self.mappings.len() {
             if self.mappings[index].is_live && self.mappings[index].owner == owner {
                 let edits = self.mappings[index].edits.take();
                 self.remove(index);
                 let mapping = &self.mappings[index];
-                taken.push(Mapping { edits, is_live: false, ..*mapping });
+                taken.push(FlowMapping { edits, is_live: false, ..*mapping });
             }
         }
         taken
@@ -423,10 +423,10 @@ mod tests {
         FlowId { source: number, destination: 7, source_port: 9, destination_port: 80 }
     }
 
-    fn mapping(number: u32) -> Mapping {
+    fn mapping(number: u32) -> FlowMapping {
         let reply = FlowId { source: 7, destination: number, source_port: 80, destination_port: 1024 };
         let ends = [MappingEnd::new(flow(number), 0, 0), MappingEnd::new(reply, 0, 1)];
-        Mapping::new(ends, 0, 0, 6, FlowTracking::Plain)
+        FlowMapping::new(ends, 0, 0, 6, FlowTracking::Plain)
     }
 
     fn table(capacity: u32, timeout: u64, guarantee: u64) -> MappingTable {
@@ -533,7 +533,7 @@ mod tests {
         let same = FlowId { source: 7, destination: 7, source_port: 5, destination_port: 5 };
         let ends = [MappingEnd::new(same, 0, 0), MappingEnd::new(same, 0, 1)];
         let mut table = table(10, 100, 0);
-        let index = table.insert(Mapping::new(ends, 0, 0, 6, FlowTracking::Plain), Timestamp(0)).unwrap();
+        let index = table.insert(FlowMapping::new(ends, 0, 0, 6, FlowTracking::Plain), Timestamp(0)).unwrap();
         assert_eq!(table.find(0, same), Some((index, true)));
         table.remove(index);
         assert_eq!((table.find(0, same), table.len()), (None, 0));

@@ -1,16 +1,19 @@
 //! Rewriters: elements that give flows other addresses and ports, and their replies the original ones.
 
 use super::flow_id::FlowId;
-use super::form::{IdentifiedPacket, MAPS, RewriterForm, follow_segment};
-use super::input::{InputDecision, MappingOutputs, RewriterInput};
-use super::mapping::{FlowTracking, Mapping, MappingTimeouts};
+use super::form::{IdentifiedPacket, MAPS, RewriterForm, note_segment, renumber};
+use super::input::{InputAction, InputDecision, MappingOutputs, RewriterInput};
+use super::mapping::{FlowMapping, FlowTracking, MappingTimeouts};
 use super::mapping_table::{CAPACITY_DEFAULT, MappingIndex, MappingTable};
-use crate::ipv4::Ipv4Header;
+use crate::ipv4::{ICMP, Ipv4Header, TCP, UDP};
+use core::net::Ipv4Addr;
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
+use weir_graph::arguments::text::split_words;
 use weir_graph::arguments::{
-    AnnotationField, ArgumentContext, ArgumentFault, ArgumentValue, ElementArguments, ElementReference,
+    AnnotationField, ArgumentContext, ArgumentErrors, ArgumentFault, ArgumentValue, ElementArguments,
+    ElementReference, TcpPort,
 };
 use weir_graph::engine::{
     BuildContext, BuiltElement, DST_IP, Destination, Element, ElementContext, GraphPacket, HandlerDefinition,
@@ -106,13 +109,13 @@ impl Rewriter {
         self.reap(now);
         let header = Ipv4Header::of(packet);
         let destination = header.map_or(0, |header| header.destination().to_bits());
-        let Some(identified) = header.and_then(|header| self.form.identify(&header)) else {
+        let Some(identified) = header.as_ref().and_then(|header| self.form.identify(header)) else {
             return self.pass(input);
         };
-        let Self { form, table, owner, .. } = self;
-        let table = Rc::clone(table);
+        let form = self.form;
+        let table = Rc::clone(&self.table);
         let mut table = table.borrow_mut();
-        let (index, is_reply) = match form.find(&identified, destination, *owner * MAPS, &table) {
+        let (index, is_reply) = match form.find(&identified, destination, self.owner * MAPS, &table) {
             Some(found) => found,
             None if !identified.begins => return self.pass(input),
             None => match self.add(&identified, input, &mut table, now) {
@@ -126,19 +129,17 @@ impl Rewriter {
             },
         };
         let mapping = table.get_mut(index);
-        let changed = mapping.ends[0].flow != mapping.ends[1].flow.reversed() || mapping.edits.is_some();
         let output = mapping.ends[usize::from(is_reply)].output;
-        if changed {
+        if mapping.tracking == FlowTracking::Tcp
+            && let Some(header) = &header
+        {
+            note_segment(mapping, is_reply, header);
+        }
+        if !mapping.is_identity || mapping.edits.is_some() {
             let Some(bytes) = packet.network_bytes_mut() else { return Destination::DISCARD };
-            self.form.rewrite(mapping, is_reply, bytes);
-            if mapping.tracking == FlowTracking::Tcp {
-                follow_segment(mapping, is_reply, bytes);
-            }
-        } else if mapping.tracking == FlowTracking::Tcp {
-            let transport = Ipv4Header::of(packet).map(|header| (header.transport(), header));
-            if let Some((transport @ [_, _, ..], header)) = transport.filter(|it| it.0.len() >= 18) {
-                let data_at = header.header_bytes + usize::from(transport[12] >> 4) * 4;
-                mapping.note_segment(is_reply, transport[13], data_at < header.length());
+            form.rewrite(mapping, is_reply, bytes);
+            if mapping.edits.is_some() {
+                renumber(mapping, is_reply, bytes);
             }
         }
         if mapping.tracking == FlowTracking::Streaming {
@@ -159,7 +160,7 @@ impl Rewriter {
     #[cold]
     fn pass(&mut self, input: usize) -> Destination {
         match self.inputs.get(input).map(|input| &input.action) {
-            Some(super::input::InputAction::Pass(output)) => Destination::output(*output),
+            Some(InputAction::Pass(output)) => Destination::output(*output),
             _ => {
                 self.drops += 1;
                 Destination::DISCARD
@@ -240,8 +241,8 @@ impl Rewriter {
     /// whose identifier is the source port.
     pub fn find(&self, protocol: u8, flow: FlowId, is_request: bool) -> Option<(MappingIndex, bool)> {
         let has_protocol = match self.form {
-            RewriterForm::TcpAndUdp => matches!(protocol, crate::ipv4::TCP | crate::ipv4::UDP),
-            RewriterForm::Ping => protocol == crate::ipv4::ICMP,
+            RewriterForm::TcpAndUdp => matches!(protocol, TCP | UDP),
+            RewriterForm::Ping => protocol == ICMP,
             _ => true,
         };
         let table = self.table.borrow();
@@ -276,7 +277,7 @@ impl Rewriter {
         let table = self.table.borrow();
         let mut text = String::new();
         let first = self.owner * MAPS;
-        let is_shown = |mapping: &&Mapping| map.is_none_or(|map| mapping.ends[0].map == first + map);
+        let is_shown = |mapping: &&FlowMapping| map.is_none_or(|map| mapping.ends[0].map == first + map);
         for mapping in table.owned(self.owner).filter(is_shown) {
             let left = table.end_of(mapping).0.saturating_add(Nanos::SECOND.0 / 2).saturating_sub(now.0);
             for is_reply in [false, true] {
@@ -286,9 +287,9 @@ impl Rewriter {
         text
     }
 
-    fn describe(&self, mapping: &Mapping, is_reply: bool, left: u64) -> String {
+    fn describe(&self, mapping: &FlowMapping, is_reply: bool, left: u64) -> String {
         let (flow, new) = (mapping.ends[usize::from(is_reply)].flow, mapping.rewritten(is_reply));
-        let address = std::net::Ipv4Addr::from_bits;
+        let address = Ipv4Addr::from_bits;
         let flows = match self.form {
             RewriterForm::Address if is_reply => {
                 format!("{} => {}", address(flow.destination), address(new.destination))
@@ -353,14 +354,12 @@ impl Rewriter {
 
     /// Returns the addresses and ports that a TCP flow gets; nothing if it has no mapping.
     fn look_up(&self, argument: &str, cx: &ElementContext<'_>) -> Result<String, Reason> {
-        use weir_graph::arguments::TcpPort;
-        let words: Vec<&str> = weir_graph::arguments::text::split_words(argument).collect();
+        let words: Vec<&str> = split_words(argument).collect();
         let [source, source_port, destination, destination_port] = words[..] else {
             return Err("expected SADDR SPORT DADDR DPORT".to_owned());
         };
         let address = |text: &str| {
-            cx.with_argument_context(|context| std::net::Ipv4Addr::parse_argument(text, context))
-                .map(std::net::Ipv4Addr::to_bits)
+            cx.with_argument_context(|context| Ipv4Addr::parse_argument(text, context)).map(Ipv4Addr::to_bits)
         };
         let port = |text: &str| {
             cx.with_argument_context(|context| TcpPort::parse_argument(text, context)).map(|it| it.0)
@@ -374,11 +373,11 @@ impl Rewriter {
             })
         };
         let flow = read().map_err(|fault: ArgumentFault| fault.to_string())?;
-        let Some((index, is_reply)) = self.find(crate::ipv4::TCP, flow, true) else {
+        let Some((index, is_reply)) = self.find(TCP, flow, true) else {
             return Ok(String::new());
         };
         let new = self.table.borrow().get(index).rewritten(is_reply);
-        let [source, destination] = [new.source, new.destination].map(std::net::Ipv4Addr::from_bits);
+        let [source, destination] = [new.source, new.destination].map(Ipv4Addr::from_bits);
         Ok(format!("{source} {} {destination} {}", new.source_port, new.destination_port))
     }
 
@@ -437,7 +436,7 @@ pub fn build(
     arguments: RewriterArguments,
     form: RewriterForm,
     timeouts: MappingTimeouts,
-) -> Result<BuiltElement, weir_graph::arguments::ArgumentErrors> {
+) -> Result<BuiltElement, ArgumentErrors> {
     let (inputs, outputs) = (cx.ports().sources.len(), cx.ports().targets.len());
     let mut specs = Vec::new();
     let texts = args.rest();
