@@ -124,7 +124,8 @@ mod tests {
             // Addresses differ in a few bits, so that prefixes contain each other.
             let bits = u128::from(next() % 4) << 126 | u128::from(next() % 4) << 64 | u128::from(next() % 4);
             let address = Ipv6Addr::from_bits(bits);
-            let prefix = Ipv6Prefix { address, len: [0, 1, 2, 63, 64, 65, 127, 128][next() as usize % 8] };
+            let length = usize::try_from(next() % 8).unwrap();
+            let prefix = Ipv6Prefix { address, len: [0, 1, 2, 63, 64, 65, 127, 128][length] };
             let key = Ipv6Key::from(prefix);
             all.retain(|(other, _)| Ipv6Key::from(*other) != key);
             if next() % 3 == 0 {
