@@ -21,8 +21,8 @@ impl Mac {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Returns the 17 characters of the address as people write it.
-    const fn text(self) -> [u8; 17] {
+    /// Returns the 17 characters of the address as people write it, for a field of type `string`.
+    pub const fn text(self) -> [u8; 17] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let [a, b, c, d, e, f] = self.0;
         const fn digits(byte: u8) -> [u8; 2] {
