@@ -1,6 +1,6 @@
 //! Loops with a stated bound.
 
-/// Adds `.bounded::<MAX>()` to every iterator.
+/// Adds `.bounded::<MAX>()` and `.at_most::<MAX>()` to every iterator.
 ///
 /// weir runs a module without a meter if it can bound each call in advance, and the bounds are within the limits. So
 /// every loop needs a visible limit: a constant, a parameter that is read right at the loop, the length of the packet
@@ -24,6 +24,16 @@ pub trait BoundedIterator: Iterator + Sized {
     #[inline(always)]
     fn bounded<const MAX: u32>(self) -> Bounded<Self, MAX> {
         Bounded { items: self, begun: 0 }
+    }
+
+    /// Returns an iterator over the first `MAX` items. It ignores the others, so that no sender can make the module lose a
+    /// packet by one more item.
+    ///
+    /// `take` does the same, but the compiler can join its count with that of the items, to a form in which weir does not
+    /// find the bound.
+    #[inline(always)]
+    fn at_most<const MAX: u32>(self) -> AtMost<Self, MAX> {
+        AtMost { items: self, begun: 0 }
     }
 }
 
@@ -54,6 +64,28 @@ impl<I: Iterator, const MAX: u32> Iterator for Bounded<I, MAX> {
     }
 }
 
+/// The iterator of [`at_most`](BoundedIterator::at_most).
+#[derive(Clone, Debug)]
+pub struct AtMost<I, const MAX: u32> {
+    items: I,
+    begun: u32,
+}
+
+impl<I: Iterator, const MAX: u32> Iterator for AtMost<I, MAX> {
+    type Item = I::Item;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<I::Item> {
+        if self.begun >= MAX {
+            return None;
+        }
+        // A fence for the compiler, as in `Bounded`.
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        self.begun = self.begun.wrapping_add(1);
+        self.items.next()
+    }
+}
+
 #[cfg(target_arch = "wasm32")]
 #[inline(always)]
 fn past_the_bound() -> ! {
@@ -75,6 +107,13 @@ mod tests {
         assert_eq!((0..4).bounded::<5>().count(), 4);
         assert_eq!((0..0).bounded::<0>().next(), None::<u32>);
         assert_eq!((0u32..).bounded::<3>().find(|n| *n == 2), Some(2));
+    }
+
+    #[test]
+    fn items_beyond_the_bound_are_ignored() {
+        assert_eq!((0..6).at_most::<5>().sum::<u32>(), 10);
+        assert_eq!((0..4).at_most::<5>().count(), 4);
+        assert_eq!((0..4).at_most::<0>().next(), None::<u32>);
     }
 
     #[test]

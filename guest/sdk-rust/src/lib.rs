@@ -75,7 +75,7 @@ pub mod stream;
 mod stream_event;
 mod table;
 
-pub use bounded::{Bounded, BoundedIterator};
+pub use bounded::{AtMost, Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
 pub use community_id::{community_id, CommunityId};
 pub use crypto::{aes128_block, aes128_gcm_open, hkdf_expand, hkdf_expand_label, hkdf_extract, hmac_sha256};

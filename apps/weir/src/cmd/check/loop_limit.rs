@@ -73,9 +73,9 @@ pub fn limit_in(statement: &str, part: &str) -> Option<LoopLimit> {
     None
 }
 
-/// Returns the limit of a loop in Rust: of `.bounded::<512>()`, `.take(512)`, or of a range, as in `0..512`.
+/// Returns the limit of a loop in Rust: of `.bounded::<512>()`, `.at_most::<512>()`, `.take(512)`, or of a range, as in `0..512`.
 pub fn bound_in_rust(line: &str) -> Option<LoopLimit> {
-    let found = [".bounded::<", ".take(", ".."].iter().find_map(|begin| {
+    let found = [".bounded::<", ".at_most::<", ".take(", ".."].iter().find_map(|begin| {
         let at = line.find(begin)? + begin.len();
         let (before, rest) = line.split_at_checked(at)?;
         let word = leading_limit(rest)?;

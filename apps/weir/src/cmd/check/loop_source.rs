@@ -227,10 +227,10 @@ fn forms_of(language: Language, lines: &[&str], start: usize) -> Option<LoopForm
             })
         }
         // An iterator that has a bound already contains a loop of its own.
-        Language::Rust if line.contains(".bounded::<") => None,
+        Language::Rust if [".bounded::<", ".at_most::<"].iter().any(|bound| line.contains(bound)) => None,
         Language::Rust => {
             let bounded = bounded_in_rust(line)?;
-            let counted = bounded.replace(".bounded::<MAX>()", ".take(MAX)");
+            let counted = bounded.replace(".bounded::<MAX>()", ".at_most::<MAX>()");
             Some(LoopForms { bounded, counted: Some(counted), limit: bound_in_rust(line) })
         }
     }
@@ -413,8 +413,15 @@ mod tests {
         );
         is(
             "m.rs",
+            "for byte in payload.iter().at_most::<512>() {",
+            "",
+            "512",
+            "for byte in payload.iter().at_most::<16>() {",
+        );
+        is(
+            "m.rs",
             "for byte in payload.iter().take(512) {",
-            "for byte in (payload.iter().take(512)).into_iter().take(MAX) {",
+            "for byte in (payload.iter().take(512)).into_iter().at_most::<MAX>() {",
             "512",
             "for byte in payload.iter().take(16) {",
         );
