@@ -113,7 +113,13 @@ def audited(wheel):
 
 def test_the_platform_tag_is_that_of_auditwheel(wheel):
     found = audited(wheel)
-    assert (found[1] or found[2]) in wheel
+    tag = found[1] or found[2]
+    if "musllinux" in wheel:
+        # A static program needs no C library, so auditwheel finds the oldest platform that it knows.
+        oldest, stated = (int(re.search(r"manylinux_2_(\d+)_", text)[1]) for text in (tag, wheel))
+        assert oldest <= stated
+    else:
+        assert tag in wheel
 
 
 @needs_compiler
