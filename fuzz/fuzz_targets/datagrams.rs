@@ -54,8 +54,14 @@ fn edit(flights: &mut Vec<Flight>, action: u8, at: usize, by: u8) {
         1 => last.bytes.truncate(at % length),
         2 => last.bytes.resize(length + at % 2_000, by),
         3 => flights.clear(),
-        4 => flights.push(Flight { from: last.to, to: last.from, bytes: last.bytes.clone() }),
-        _ => flights.push(last.clone()),
+        4 => {
+            let back = Flight { from: last.to, to: last.from, bytes: last.bytes.clone() };
+            flights.push(back);
+        }
+        _ => {
+            let copy = last.clone();
+            flights.push(copy);
+        }
     }
 }
 

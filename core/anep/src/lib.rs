@@ -25,7 +25,7 @@ pub use error::{AnepError, AnepOpenError, AnepSealError};
 pub use fragments::{FragmentLimits, ReassemblyFailure};
 pub use option::{AnepOption, OptionKind};
 pub use packet::{AnepHandling, AnepHeader, AnepPacket, HEADER_BYTES, handling};
-pub use receiver::{AnepReceiver, ReceivedPacket};
+pub use receiver::{AnepReceiver, PeerPacket};
 pub use seal::{FragmentNumber, Protection, SEAL_BYTES, seal};
 
 /// The UDP port that is registered for active networks.

@@ -10,7 +10,7 @@ use weir_units::Nanos;
 
 /// A packet that a peer has sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedPacket {
+pub struct PeerPacket {
     /// The peer.
     pub peer: PublicKey,
     /// The protection of the packet, or of its last fragment.
@@ -43,7 +43,7 @@ impl AnepReceiver {
         now: Nanos,
         from: SocketAddr,
         datagram: &[u8],
-    ) -> Result<Option<ReceivedPacket>, AnepOpenError> {
+    ) -> Result<Option<PeerPacket>, AnepOpenError> {
         let packet = AnepPacket::read(datagram)?;
         let protection = protection(&packet)?;
         let option = packet.options().last().ok_or(AnepOpenError::Unsealed)?;
@@ -74,14 +74,14 @@ impl AnepReceiver {
             return match whole {
                 Some(packet) => {
                     AnepPacket::read(&packet)?;
-                    Ok(Some(ReceivedPacket { peer, protection, packet }))
+                    Ok(Some(PeerPacket { peer, protection, packet }))
                 }
                 None => Ok(None),
             };
         }
         let before: Vec<AnepOption<'_>> = packet.options().filter(|other| *other != option).collect();
         let packet = packet.header().write(&before, payload)?;
-        Ok(Some(ReceivedPacket { peer, protection, packet }))
+        Ok(Some(PeerPacket { peer, protection, packet }))
     }
 
     /// Discards the fragments of packets that are not complete in time. Returns the time of the next call.

@@ -3,8 +3,7 @@
 use crate::network::{Network, SECOND};
 use weir_anep::{
     AnepError, AnepHeader, AnepOpenError, AnepOption, AnepPacket, AnepReceiver, AnepSealError,
-    FragmentLimits, FragmentNumber, OptionKind, Protection, ReassemblyFailure, ReceivedPacket, SEAL_BYTES,
-    seal,
+    FragmentLimits, FragmentNumber, OptionKind, PeerPacket, Protection, ReassemblyFailure, SEAL_BYTES, seal,
 };
 use weir_trust::datagrams::{DatagramLimits, PATH_BYTES_MIN, PacketError};
 use weir_trust::key::PublicKey;
@@ -37,7 +36,7 @@ impl Pair {
         seal(&mut self.network.sides[0].endpoint, now, &peer, protection, packet, &mut self.number)
     }
 
-    fn receive(&mut self, datagram: &[u8]) -> Result<Option<ReceivedPacket>, AnepOpenError> {
+    fn receive(&mut self, datagram: &[u8]) -> Result<Option<PeerPacket>, AnepOpenError> {
         let (from, now) = (self.network.sides[0].address, Nanos(self.network.now));
         self.receiver.handle(&mut self.network.sides[1].endpoint, now, from, datagram)
     }
@@ -71,7 +70,7 @@ fn a_sealed_packet_has_the_layout_of_the_document_and_arrives_as_it_was() {
         let is_readable = sealed.windows(11).any(|part| part == b"the payload");
         assert_eq!(is_readable, protection == Protection::Authenticated);
         let received = pair.receive(sealed).unwrap();
-        assert_eq!(received, Some(ReceivedPacket { peer: pair.sender(), protection, packet }));
+        assert_eq!(received, Some(PeerPacket { peer: pair.sender(), protection, packet }));
         let again = pair.receive(sealed);
         assert!(matches!(again, Err(AnepOpenError::Association(PacketError::Again(_)))));
     }
@@ -169,7 +168,7 @@ fn packets_of_every_length_arrive_in_fragments_in_any_order() {
                 assert_eq!(pair.receive(datagram), Ok(None));
             }
             let received = pair.receive(&last).unwrap().unwrap();
-            assert_eq!(received, ReceivedPacket { peer: pair.sender(), protection, packet });
+            assert_eq!(received, PeerPacket { peer: pair.sender(), protection, packet });
             assert_eq!(pair.receiver.stored(), (0, 0));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::endpoint::Transmit;
 use super::error::AttemptError;
-use super::format::{COOKIE_BYTES, Datagram, Spi, echo};
+use super::format::{AssociationDatagram, COOKIE_BYTES, Spi, echo};
 use super::keys::PacketKeys;
 use super::limits::{DatagramLimits, after};
 use super::link::SealedChannel;
@@ -109,16 +109,21 @@ impl Attempt {
         self.tries = self.tries.saturating_add(1);
         match &mut self.stage {
             AttemptStage::Hello(hello) => {
-                let datagram =
-                    Datagram::Hello { initiator: self.spi, cookie: hello.cookie, first: &hello.first };
+                let datagram = AssociationDatagram::Hello {
+                    initiator: self.spi,
+                    cookie: hello.cookie,
+                    first: &hello.first,
+                };
                 vec![Transmit { to: self.address, bytes: datagram.to_bytes() }]
             }
             AttemptStage::Introduced(introduced) => {
                 introduced.unanswered += 1;
                 let mut datagrams = Vec::new();
                 if !introduced.is_heard {
-                    let third =
-                        Datagram::Third { responder: introduced.channel.peer, third: &introduced.third };
+                    let third = AssociationDatagram::Third {
+                        responder: introduced.channel.peer,
+                        third: &introduced.third,
+                    };
                     datagrams.push(Transmit { to: self.address, bytes: third.to_bytes() });
                 }
                 datagrams.extend(introduced.send_missing());

@@ -11,9 +11,9 @@ const ANSWER: u8 = 4;
 /// The index of a credentials message without a part.
 const NO_PART: u8 = 0xff;
 
-/// The reason of a [`Control::Closed`].
+/// The reason of a [`ControlMessage::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloseReason {
+pub(super) enum CloseCode {
     /// The association is not needed any more.
     Done,
     /// The peer's credentials were refused.
@@ -22,11 +22,11 @@ pub(super) enum CloseReason {
 
 /// A message about an association.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Control {
+pub(super) enum ControlMessage {
     /// Nothing: keeps the state of address translators on the path.
     Keepalive,
     /// The association is over.
-    Closed(CloseReason),
+    Closed(CloseCode),
     /// A part of the sender's credentials, and the parts of the receiver's that the sender has.
     Credentials(CredentialsMessage),
     /// A message of a stated length, or a challenge to an address, that the receiver answers.
@@ -35,7 +35,7 @@ pub(super) enum Control {
     Answer { token: u64, bytes: u16 },
 }
 
-/// The content of a [`Control::Credentials`].
+/// The content of a [`ControlMessage::Credentials`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CredentialsMessage {
     /// True if the receiver should answer.
@@ -48,14 +48,14 @@ pub(super) struct CredentialsMessage {
     pub(super) part: Option<(u8, Vec<u8>)>,
 }
 
-impl Control {
+impl ControlMessage {
     /// Reads a decrypted message. `None` for other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         match (*kind, rest) {
             (KEEPALIVE, []) => Some(Self::Keepalive),
-            (CLOSED, [0]) => Some(Self::Closed(CloseReason::Done)),
-            (CLOSED, [1]) => Some(Self::Closed(CloseReason::Refused)),
+            (CLOSED, [0]) => Some(Self::Closed(CloseCode::Done)),
+            (CLOSED, [1]) => Some(Self::Closed(CloseCode::Refused)),
             (CREDENTIALS, [asks @ (0 | 1), a, b, c, d, index, data @ ..]) => {
                 let part = match (*index, data) {
                     (NO_PART, []) => None,
@@ -83,8 +83,8 @@ impl Control {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Keepalive => vec![KEEPALIVE],
-            Self::Closed(CloseReason::Done) => vec![CLOSED, 0],
-            Self::Closed(CloseReason::Refused) => vec![CLOSED, 1],
+            Self::Closed(CloseCode::Done) => vec![CLOSED, 0],
+            Self::Closed(CloseCode::Refused) => vec![CLOSED, 1],
             Self::Credentials(CredentialsMessage { asks, received, length, part }) => {
                 let [a, b] = received.to_be_bytes();
                 let [c, d] = length.to_be_bytes();
@@ -108,28 +108,33 @@ mod tests {
     #[test]
     fn every_message_reads_back_and_no_other_bytes_are_one() {
         let credentials = |part| {
-            Control::Credentials(CredentialsMessage { asks: true, received: 0x8001, length: 2000, part })
+            ControlMessage::Credentials(CredentialsMessage {
+                asks: true,
+                received: 0x8001,
+                length: 2000,
+                part,
+            })
         };
         let all = [
-            Control::Keepalive,
-            Control::Closed(CloseReason::Done),
-            Control::Closed(CloseReason::Refused),
+            ControlMessage::Keepalive,
+            ControlMessage::Closed(CloseCode::Done),
+            ControlMessage::Closed(CloseCode::Refused),
             credentials(None),
             credentials(Some((1, vec![7; 976]))),
             credentials(Some((0, Vec::new()))),
-            Control::Probe { token: 5, padding: 1000 },
-            Control::Answer { token: u64::MAX, bytes: 65_507 },
+            ControlMessage::Probe { token: 5, padding: 1000 },
+            ControlMessage::Answer { token: u64::MAX, bytes: 65_507 },
         ];
         for control in &all {
-            assert_eq!(Control::read(&control.to_bytes()).as_ref(), Some(control));
+            assert_eq!(ControlMessage::read(&control.to_bytes()).as_ref(), Some(control));
         }
         let long = [&credentials(None).to_bytes()[..6], &[0], &[7; PART_BYTES_MAX + 1]].concat();
         for wrong in
             [&[][..], &[9], &[KEEPALIVE, 0], &[CLOSED, 2], &[CREDENTIALS, 2, 0, 0, 0, 0, 0xff], &long]
         {
-            assert_eq!(Control::read(wrong), None);
+            assert_eq!(ControlMessage::read(wrong), None);
         }
         // A probe whose padding is not zeros could carry data that no limit counts.
-        assert_eq!(Control::read(&[PROBE, 0, 0, 0, 0, 0, 0, 0, 1, 1]), None);
+        assert_eq!(ControlMessage::read(&[PROBE, 0, 0, 0, 0, 0, 0, 0, 1, 1]), None);
     }
 }

@@ -1,12 +1,12 @@
 //! The endpoint, and what its caller asks of it.
 
 use super::attempt::Attempt;
-use super::control::{CloseReason, Control};
+use super::control::{CloseCode, ControlMessage};
 use super::cookie::CookieSecret;
 use super::error::{ConnectRefusal, UnknownPeer};
 use super::event::{DatagramCounters, DatagramEvent};
 use super::format::Spi;
-use super::incoming::{Incoming, IncomingStage};
+use super::incoming::{IncomingHandshake, IncomingStage, IntroducedPeer};
 use super::limits::{DatagramLimits, after};
 use super::link::{Acceptance, Link};
 use super::path_mtu::PathMtu;
@@ -18,6 +18,9 @@ use rand_core::{CryptoRng, RngCore};
 use std::collections::{BTreeMap, VecDeque};
 use weir_units::Nanos;
 use zeroize::Zeroizing;
+
+/// The number of replaced associations of a peer that still decrypt packets.
+const REPLACED_MAX: usize = 3;
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub struct DatagramEndpoint {
     pub(super) cookies: CookieSecret,
     pub(super) gate: HandshakeGate,
     pub(super) attempts: BTreeMap<Spi, Attempt>,
-    pub(super) incoming: BTreeMap<HalfOpenTicket, Incoming>,
+    pub(super) incoming: BTreeMap<HalfOpenTicket, IncomingHandshake>,
     /// The tickets of half-open handshakes that have an own index.
     pub(super) tickets: BTreeMap<Spi, HalfOpenTicket>,
     pub(super) links: BTreeMap<Spi, Link>,
@@ -110,15 +113,19 @@ impl DatagramEndpoint {
     /// # Errors
     /// Fails if no peer with this index asks any more.
     pub fn accept(&mut self, now: Nanos, spi: Spi, credentials: &[u8]) -> Result<(), UnknownPeer> {
-        if credentials.len() > CREDENTIALS_BYTES_MAX || self.links.len() >= self.limits.associations {
+        let asking = self.tickets.get(&spi).and_then(|ticket| self.incoming.get(ticket));
+        let has_place =
+            asking.and_then(IncomingHandshake::identity).is_some_and(|peer| self.has_place(&peer));
+        if credentials.len() > CREDENTIALS_BYTES_MAX || !has_place {
             self.refuse(now, spi)?;
             return Err(UnknownPeer);
         }
         let incoming = self.take_asking(now, spi)?;
-        let IncomingStage::Introduced { peer, mut channel, mut exchange, .. } = incoming.stage else {
-            return Err(UnknownPeer);
-        };
+        let IncomingStage::Introduced(introduced) = incoming.stage else { return Err(UnknownPeer) };
+        let IntroducedPeer { peer, mut channel, mut exchange, .. } = *introduced;
         self.gate.prove(channel.address.ip(), now);
+        // A peer that begins anew does not complete its handshake before.
+        self.links.retain(|_, other| other.peer != peer || other.acceptance.is_none());
         exchange.set_own(credentials.to_vec());
         self.transmits.extend(exchange.missing().iter().filter_map(|control| channel.seal(control)));
         let peer_credentials = exchange.complete().unwrap_or_default().to_vec();
@@ -138,8 +145,8 @@ impl DatagramEndpoint {
     /// Fails if no peer with this index asks any more.
     pub fn refuse(&mut self, now: Nanos, spi: Spi) -> Result<(), UnknownPeer> {
         let incoming = self.take_asking(now, spi)?;
-        if let IncomingStage::Introduced { mut channel, .. } = incoming.stage {
-            self.transmits.extend(channel.seal(&Control::Closed(CloseReason::Refused)));
+        if let IncomingStage::Introduced(mut introduced) = incoming.stage {
+            self.transmits.extend(introduced.channel.seal(&ControlMessage::Closed(CloseCode::Refused)));
         }
         Ok(())
     }
@@ -151,7 +158,7 @@ impl DatagramEndpoint {
     pub fn close(&mut self, peer: &PublicKey) -> Result<(), UnknownPeer> {
         let spi = self.peers.remove(peer).ok_or(UnknownPeer)?;
         let mut link = self.links.remove(&spi).ok_or(UnknownPeer)?;
-        self.transmits.extend(link.channel.seal(&Control::Closed(CloseReason::Done)));
+        self.transmits.extend(link.channel.seal(&ControlMessage::Closed(CloseCode::Done)));
         self.links.retain(|_, other| other.peer != *peer);
         self.attempts.retain(|_, attempt| !attempt.renews || attempt.peer() != Some(*peer));
         Ok(())
@@ -191,6 +198,12 @@ impl DatagramEndpoint {
     /// Returns the length of the longest datagram that the path to a peer carries, as far as is known.
     pub fn path_bytes(&self, peer: &PublicKey) -> Option<usize> {
         self.link_of(peer).map(|link| link.mtu.bytes())
+    }
+
+    /// Returns true if an association with this peer may be added. One that replaces another is always added: few of a
+    /// peer exist at a time ([`REPLACED_MAX`]).
+    pub(super) fn has_place(&self, peer: &PublicKey) -> bool {
+        self.peers.contains_key(peer) || self.links.len() < self.limits.associations
     }
 
     pub(super) fn link_of(&self, peer: &PublicKey) -> Option<&Link> {
@@ -255,6 +268,7 @@ impl DatagramEndpoint {
             replaced.replaced_until = Some(after(now, self.limits.grace));
             replaced.credentials = Vec::new();
         }
+        self.limit_replaced(&peer);
         match role {
             // The peer's own attempt was complete first, or the peer makes new keys.
             HandshakeRole::Responder => {
@@ -280,14 +294,26 @@ impl DatagramEndpoint {
         self.events.push_back(DatagramEvent::Up { spi, peer, credentials, renews: before.is_some() });
     }
 
+    /// Removes all but the latest replaced associations of a peer. Packets may be on their way under several of them, if
+    /// both sides make new keys at once.
+    fn limit_replaced(&mut self, peer: &PublicKey) {
+        let of_peer = self.links.iter().filter(|(_, link)| link.peer == *peer);
+        let mut replaced: Vec<(Nanos, Spi)> =
+            of_peer.filter_map(|(spi, link)| Some((link.replaced_until?, *spi))).collect();
+        replaced.sort();
+        for (_, spi) in replaced.iter().rev().skip(REPLACED_MAX) {
+            self.links.remove(spi);
+        }
+    }
+
     /// Removes a half-open handshake, and gives its place at the gate back.
-    pub(super) fn drop_incoming(&mut self, ticket: HalfOpenTicket, now: Nanos) -> Option<Incoming> {
+    pub(super) fn drop_incoming(&mut self, ticket: HalfOpenTicket, now: Nanos) -> Option<IncomingHandshake> {
         self.gate.leave(ticket, now);
         self.forget_incoming(ticket)
     }
 
     /// Removes a half-open handshake that has left the gate.
-    pub(super) fn forget_incoming(&mut self, ticket: HalfOpenTicket) -> Option<Incoming> {
+    pub(super) fn forget_incoming(&mut self, ticket: HalfOpenTicket) -> Option<IncomingHandshake> {
         let incoming = self.incoming.remove(&ticket)?;
         if let Some(own) = incoming.own() {
             self.tickets.remove(&own);
@@ -296,10 +322,10 @@ impl DatagramEndpoint {
     }
 
     /// Removes the half-open handshake with this index, if its peer asks and is not late.
-    fn take_asking(&mut self, now: Nanos, spi: Spi) -> Result<Incoming, UnknownPeer> {
+    fn take_asking(&mut self, now: Nanos, spi: Spi) -> Result<IncomingHandshake, UnknownPeer> {
         let ticket = *self.tickets.get(&spi).ok_or(UnknownPeer)?;
         let stage = self.incoming.get(&ticket).map(|incoming| &incoming.stage);
-        if !matches!(stage, Some(IncomingStage::Introduced { is_asked: true, .. })) {
+        if !matches!(stage, Some(IncomingStage::Introduced(introduced)) if introduced.is_asked) {
             return Err(UnknownPeer);
         }
         let is_in_time = self.gate.leave(ticket, now);

@@ -52,7 +52,7 @@ impl fmt::Display for Spi {
 
 /// A datagram that establishes or keeps an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Datagram<'a> {
+pub(super) enum AssociationDatagram<'a> {
     /// The first message of a handshake. The cookie is zeros in the first hello of an initiator.
     Hello { initiator: Spi, cookie: [u8; COOKIE_BYTES], first: &'a [u8] },
     /// A cookie, in answer to a hello without a valid one.
@@ -67,7 +67,7 @@ pub(super) enum Datagram<'a> {
     Sealed { spi: Spi, counter: u64, head: &'a [u8; SEALED_HEAD_BYTES], sealed: &'a [u8] },
 }
 
-impl<'a> Datagram<'a> {
+impl<'a> AssociationDatagram<'a> {
     /// Reads a datagram. `None` for other bytes.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let ([m, a, g, i, kind, 0, 0, 0], body) = bytes.split_first_chunk()? else { return None };
@@ -163,27 +163,31 @@ mod tests {
         let [one, two] = [7, 0xffff_ff08].map(|number| Spi::new(number).unwrap());
         let (first, second, third) = ([5; FIRST_BYTES], [6; SECOND_BYTES], [7; THIRD_BYTES_MIN]);
         let sealed_head = sealed_head(two, u64::MAX - 1);
-        let hello = Datagram::Hello { initiator: one, cookie: [3; 16], first: &first };
+        let hello = AssociationDatagram::Hello { initiator: one, cookie: [3; 16], first: &first };
         let answers = [
-            Datagram::Cookie { initiator: one, cookie: [4; 16], echo: echo(&first) },
-            Datagram::own_versions(one, echo(&first)),
-            Datagram::Reply { initiator: one, responder: two, second: &second },
+            AssociationDatagram::Cookie { initiator: one, cookie: [4; 16], echo: echo(&first) },
+            AssociationDatagram::own_versions(one, echo(&first)),
+            AssociationDatagram::Reply { initiator: one, responder: two, second: &second },
         ];
         for answer in answers {
             assert!(answer.to_bytes().len() <= hello.to_bytes().len());
-            assert_eq!(Datagram::read(&answer.to_bytes()), Some(answer));
+            assert_eq!(AssociationDatagram::read(&answer.to_bytes()), Some(answer));
         }
-        let sealed =
-            Datagram::Sealed { spi: two, counter: u64::MAX - 1, head: &sealed_head, sealed: &[9; 40] };
-        for datagram in [hello, Datagram::Third { responder: two, third: &third }, sealed] {
-            assert_eq!(Datagram::read(&datagram.to_bytes()), Some(datagram));
+        let sealed = AssociationDatagram::Sealed {
+            spi: two,
+            counter: u64::MAX - 1,
+            head: &sealed_head,
+            sealed: &[9; 40],
+        };
+        for datagram in [hello, AssociationDatagram::Third { responder: two, third: &third }, sealed] {
+            assert_eq!(AssociationDatagram::read(&datagram.to_bytes()), Some(datagram));
         }
         // Zero is no index, and the reserved bytes are zeros.
         let mut bytes = hello.to_bytes();
         bytes[8..12].fill(0);
-        assert_eq!(Datagram::read(&bytes), None);
+        assert_eq!(AssociationDatagram::read(&bytes), None);
         let mut bytes = hello.to_bytes();
         bytes[6] = 1;
-        assert_eq!(Datagram::read(&bytes), None);
+        assert_eq!(AssociationDatagram::read(&bytes), None);
     }
 }

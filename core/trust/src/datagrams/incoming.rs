@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 
 /// A half-open handshake of a peer that has shown a valid cookie.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingHandshake {
     pub(super) address: SocketAddr,
     /// The peer's index.
     pub(super) peer: Spi,
@@ -26,23 +26,33 @@ pub(super) enum IncomingStage {
     /// The second message was sent.
     Replied { own: Spi, responder: Responder, second: Vec<u8> },
     /// The peer has proved its identity. Its credentials arrive, and the caller decides on them.
-    Introduced { peer: PublicKey, channel: SealedChannel, exchange: CredentialsExchange, is_asked: bool },
+    Introduced(Box<IntroducedPeer>),
 }
 
-impl Incoming {
+/// A peer that has proved its identity.
+#[derive(Debug)]
+pub(super) struct IntroducedPeer {
+    pub(super) peer: PublicKey,
+    pub(super) channel: SealedChannel,
+    pub(super) exchange: CredentialsExchange,
+    /// True if the caller was asked to decide.
+    pub(super) is_asked: bool,
+}
+
+impl IncomingHandshake {
     /// Returns the own index, when there is one.
     pub(super) fn own(&self) -> Option<Spi> {
         match &self.stage {
             IncomingStage::Waiting { .. } => None,
             IncomingStage::Replied { own, .. } => Some(*own),
-            IncomingStage::Introduced { channel, .. } => Some(channel.own),
+            IncomingStage::Introduced(introduced) => Some(introduced.channel.own),
         }
     }
 
     /// Returns the identity that the peer has proved.
     pub(super) fn identity(&self) -> Option<PublicKey> {
         match &self.stage {
-            IncomingStage::Introduced { peer, .. } => Some(*peer),
+            IncomingStage::Introduced(introduced) => Some(introduced.peer),
             _ => None,
         }
     }

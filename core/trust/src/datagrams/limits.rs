@@ -10,7 +10,7 @@ pub struct DatagramLimits {
     pub gate: GateLimits,
     /// The most own attempts to open an association at a time.
     pub attempts: usize,
-    /// The most associations, with those that are being replaced.
+    /// The most associations. Those that replace others come on top, at most four for each peer.
     pub associations: usize,
     /// The time until the first repetition of a message; it doubles with each repetition.
     pub retry_first: Nanos,

@@ -1,9 +1,9 @@
 //! Encrypted datagrams between two sides, and the associations that use them.
 
-use super::control::Control;
+use super::control::ControlMessage;
 use super::endpoint::Transmit;
 use super::error::PacketError;
-use super::format::{Datagram, SEALED_HEAD_BYTES, Spi, sealed_head};
+use super::format::{AssociationDatagram, SEALED_HEAD_BYTES, Spi, sealed_head};
 use super::keys::{PACKET_TAG_BYTES, PacketKeys};
 use super::limits::{DatagramLimits, after};
 use super::parts::CredentialsExchange;
@@ -24,19 +24,19 @@ pub(super) struct SealedChannel {
 
 impl SealedChannel {
     /// Encrypts a message to the peer's address. `None` if the key is used up.
-    pub(super) fn seal(&mut self, control: &Control) -> Option<Transmit> {
+    pub(super) fn seal(&mut self, control: &ControlMessage) -> Option<Transmit> {
         let address = self.address;
         self.seal_to(control, address)
     }
 
     /// Encrypts a message to another address of the peer.
-    pub(super) fn seal_to(&mut self, control: &Control, to: SocketAddr) -> Option<Transmit> {
+    pub(super) fn seal_to(&mut self, control: &ControlMessage, to: SocketAddr) -> Option<Transmit> {
         let seal = self.keys.seal(self.peer).ok()?;
         let (spi, counter) = (seal.spi(), seal.counter());
         let (head, plain) = (sealed_head(spi, counter), control.to_bytes());
         let mut sealed = vec![0; plain.len() + PACKET_TAG_BYTES];
         let is_sealed = seal.seal(&head, &plain, &mut sealed);
-        let datagram = Datagram::Sealed { spi, counter, head: &head, sealed: &sealed };
+        let datagram = AssociationDatagram::Sealed { spi, counter, head: &head, sealed: &sealed };
         is_sealed.then(|| Transmit { to, bytes: datagram.to_bytes() })
     }
 
@@ -46,10 +46,11 @@ impl SealedChannel {
         counter: u64,
         head: &[u8; SEALED_HEAD_BYTES],
         sealed: &[u8],
-    ) -> Result<(Control, bool), PacketError> {
+    ) -> Result<(ControlMessage, bool), PacketError> {
         let mut plain = vec![0; sealed.len()];
         let (bytes, is_newest) = self.keys.open(counter, head, sealed, &mut plain)?;
-        let control = Control::read(plain.get(..bytes).unwrap_or_default()).ok_or(PacketError::Damaged)?;
+        let control =
+            ControlMessage::read(plain.get(..bytes).unwrap_or_default()).ok_or(PacketError::Damaged)?;
         Ok((control, is_newest))
     }
 }
@@ -97,7 +98,7 @@ pub(super) struct Link {
     /// The acceptance, until the peer confirms it.
     pub(super) acceptance: Option<Acceptance>,
     /// The message that confirms the peer's acceptance, for an initiator.
-    pub(super) confirmation: Option<Control>,
+    pub(super) confirmation: Option<ControlMessage>,
     /// The time at which replaced keys are erased.
     pub(super) replaced_until: Option<Nanos>,
     pub(super) mtu: PathMtu,

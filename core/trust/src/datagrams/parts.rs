@@ -1,6 +1,6 @@
 //! The exchange of credentials in parts. Each side repeats the parts that the other side does not have.
 
-use super::control::{Control, CredentialsMessage};
+use super::control::{ControlMessage, CredentialsMessage};
 use crate::association::CREDENTIALS_BYTES_MAX;
 
 /// The length of each part of credentials but the last, in bytes.
@@ -69,7 +69,7 @@ impl CredentialsExchange {
 
     /// Returns messages with the own parts that the peer does not have, or one without a part. The last one asks for an
     /// answer.
-    pub(super) fn missing(&self) -> Vec<Control> {
+    pub(super) fn missing(&self) -> Vec<ControlMessage> {
         let missing = (0..16_u8).filter(|index| all_parts(self.own.len()) & !self.sent & (1 << index) != 0);
         let mut messages: Vec<CredentialsMessage> = missing
             .map(|index| {
@@ -84,12 +84,12 @@ impl CredentialsExchange {
         if let Some(last) = messages.last_mut() {
             last.asks = true;
         }
-        messages.into_iter().map(Control::Credentials).collect()
+        messages.into_iter().map(ControlMessage::Credentials).collect()
     }
 
     /// Returns a message with the set of received parts alone.
-    pub(super) fn acknowledgement(&self) -> Control {
-        Control::Credentials(self.message(None))
+    pub(super) fn acknowledgement(&self) -> ControlMessage {
+        ControlMessage::Credentials(self.message(None))
     }
 
     fn message(&self, part: Option<(u8, Vec<u8>)>) -> CredentialsMessage {
@@ -123,11 +123,11 @@ mod tests {
             let (mut one, mut other) = (exchange(bytes), exchange(3));
             for message in one.missing().iter().rev() {
                 assert_eq!(other.complete(), None);
-                let Control::Credentials(message) = message else { panic!() };
+                let ControlMessage::Credentials(message) = message else { panic!() };
                 assert!(other.handle(message));
             }
             assert_eq!(other.complete(), Some(&one.own[..]));
-            let Control::Credentials(answer) = other.acknowledgement() else { panic!() };
+            let ControlMessage::Credentials(answer) = other.acknowledgement() else { panic!() };
             assert!(one.handle(&answer) && one.is_sent());
             assert_eq!(one.missing().len(), 1);
         }

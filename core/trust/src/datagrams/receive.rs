@@ -1,12 +1,12 @@
 //! The handling of received datagrams.
 
 use super::attempt::AttemptStage;
-use super::control::{CloseReason, Control, CredentialsMessage};
+use super::control::{CloseCode, ControlMessage, CredentialsMessage};
 use super::endpoint::{DatagramEndpoint, Transmit};
 use super::error::{AttemptError, PacketError};
 use super::event::{DatagramEvent, DownReason};
-use super::format::{COOKIE_BYTES, Datagram, SEALED_HEAD_BYTES, Spi, echo};
-use super::incoming::{Incoming, IncomingStage};
+use super::format::{AssociationDatagram, COOKIE_BYTES, SEALED_HEAD_BYTES, Spi, echo};
+use super::incoming::{IncomingHandshake, IncomingStage, IntroducedPeer};
 use super::keys::PacketKeys;
 use super::link::{Link, SealedChannel};
 use super::parts::CredentialsExchange;
@@ -26,16 +26,16 @@ impl DatagramEndpoint {
         signer: &dyn Signer,
         random: &mut (impl RngCore + CryptoRng),
     ) {
-        let Some(datagram) = Datagram::read(bytes) else {
+        let Some(datagram) = AssociationDatagram::read(bytes) else {
             self.counters.malformed += 1;
             return;
         };
         match datagram {
-            Datagram::Hello { initiator, cookie, first } => {
+            AssociationDatagram::Hello { initiator, cookie, first } => {
                 self.handle_hello(now, from, initiator, cookie, first);
                 self.answer_waiting(now, signer, random);
             }
-            Datagram::Cookie { initiator, cookie, echo } => {
+            AssociationDatagram::Cookie { initiator, cookie, echo } => {
                 let attempt = self.attempts.get_mut(&initiator).filter(|attempt| attempt.address == from);
                 if let Some(attempt) = attempt
                     && attempt.handle_cookie(cookie, echo)
@@ -46,17 +46,17 @@ impl DatagramEndpoint {
                     self.counters.unexpected += 1;
                 }
             }
-            Datagram::Versions { initiator, lowest, highest, echo } => {
+            AssociationDatagram::Versions { initiator, lowest, highest, echo } => {
                 let attempt = self.attempts.get_mut(&initiator).filter(|attempt| attempt.address == from);
                 let is_answer = attempt.is_some_and(|attempt| attempt.handle_versions(lowest, highest, echo));
                 self.counters.accepted += u64::from(is_answer);
                 self.counters.unexpected += u64::from(!is_answer);
             }
-            Datagram::Reply { initiator, responder, second } => {
+            AssociationDatagram::Reply { initiator, responder, second } => {
                 self.handle_reply(now, from, initiator, responder, second, signer);
             }
-            Datagram::Third { responder, third } => self.handle_third(now, from, responder, third),
-            Datagram::Sealed { spi, counter, head, sealed } => {
+            AssociationDatagram::Third { responder, third } => self.handle_third(now, from, responder, third),
+            AssociationDatagram::Sealed { spi, counter, head, sealed } => {
                 let received = SealedDatagram { counter, head, sealed, bytes: bytes.len() };
                 let handled = self.handle_sealed(now, from, spi, received);
                 self.count_packet(handled);
@@ -88,7 +88,7 @@ impl DatagramEndpoint {
         match check_first(first) {
             Ok(()) => {}
             Err(HandshakeError::NoCommonVersion { .. }) => {
-                let answer = Datagram::own_versions(initiator, repeated);
+                let answer = AssociationDatagram::own_versions(initiator, repeated);
                 self.transmits.push_back(Transmit { to: from, bytes: answer.to_bytes() });
                 self.counters.versions += 1;
                 return;
@@ -101,17 +101,18 @@ impl DatagramEndpoint {
         if !self.cookies.is_valid(&cookie, from, initiator, first, now) {
             // Nothing is stored, and no operation on the curve is made.
             if let Ok(cookie) = self.cookies.make(from, initiator, first, now) {
-                let answer = Datagram::Cookie { initiator, cookie, echo: repeated };
+                let answer = AssociationDatagram::Cookie { initiator, cookie, echo: repeated };
                 self.transmits.push_back(Transmit { to: from, bytes: answer.to_bytes() });
             }
             self.counters.cookies += 1;
             return;
         }
-        let is_same =
-            |other: &&Incoming| other.address == from && other.peer == initiator && other.echo == repeated;
+        let is_same = |other: &&IncomingHandshake| {
+            other.address == from && other.peer == initiator && other.echo == repeated
+        };
         if let Some(open) = self.incoming.values().find(is_same) {
             if let IncomingStage::Replied { own, second, .. } = &open.stage {
-                let reply = Datagram::Reply { initiator, responder: *own, second };
+                let reply = AssociationDatagram::Reply { initiator, responder: *own, second };
                 self.transmits.push_back(Transmit { to: from, bytes: reply.to_bytes() });
             }
             self.counters.unexpected += 1;
@@ -126,8 +127,10 @@ impl DatagramEndpoint {
             return;
         }
         let stage = IncomingStage::Waiting { first: first.to_vec() };
-        self.incoming
-            .insert(permit.ticket, Incoming { address: from, peer: initiator, echo: repeated, stage });
+        self.incoming.insert(
+            permit.ticket,
+            IncomingHandshake { address: from, peer: initiator, echo: repeated, stage },
+        );
         self.counters.accepted += 1;
     }
 
@@ -149,7 +152,8 @@ impl DatagramEndpoint {
                 self.drop_incoming(permit.ticket, now);
                 continue;
             };
-            let reply = Datagram::Reply { initiator: incoming.peer, responder: own, second: &second };
+            let reply =
+                AssociationDatagram::Reply { initiator: incoming.peer, responder: own, second: &second };
             self.transmits.push_back(Transmit { to: incoming.address, bytes: reply.to_bytes() });
             incoming.stage = IncomingStage::Replied { own, responder, second };
             self.tickets.insert(own, permit.ticket);
@@ -223,7 +227,8 @@ impl DatagramEndpoint {
             return;
         };
         let exchange = CredentialsExchange::new(Vec::new());
-        incoming.stage = IncomingStage::Introduced { peer, channel, exchange, is_asked: false };
+        let introduced = IntroducedPeer { peer, channel, exchange, is_asked: false };
+        incoming.stage = IncomingStage::Introduced(Box::new(introduced));
         self.incoming.insert(ticket, incoming);
         self.counters.accepted += 1;
     }
@@ -253,15 +258,16 @@ impl DatagramEndpoint {
     ) -> Result<(), PacketError> {
         let ticket = self.tickets.get(&spi).ok_or(PacketError::Unknown(spi))?;
         let incoming = self.incoming.get_mut(ticket).ok_or(PacketError::Unknown(spi))?;
-        let IncomingStage::Introduced { peer, channel, exchange, is_asked } = &mut incoming.stage else {
+        let IncomingStage::Introduced(introduced) = &mut incoming.stage else {
             // The third message is late, or lost. It will be repeated with this message.
             return Err(PacketError::Unknown(spi));
         };
+        let IntroducedPeer { peer, channel, exchange, is_asked } = &mut **introduced;
         if channel.address != from {
             return Err(PacketError::Unknown(spi));
         }
         let (control, _) = received.open(channel)?;
-        let Control::Credentials(message) = control else { return Ok(()) };
+        let ControlMessage::Credentials(message) = control else { return Ok(()) };
         if !exchange.handle(&message) {
             return Err(PacketError::Damaged);
         }
@@ -298,14 +304,14 @@ impl DatagramEndpoint {
         let (control, _) = received.open(&mut introduced.channel)?;
         introduced.note_answer();
         match control {
-            Control::Closed(reason) => {
+            ControlMessage::Closed(reason) => {
                 attempt.until = now;
                 attempt.reason = Some(match reason {
-                    CloseReason::Refused => AttemptError::Refused,
-                    CloseReason::Done => AttemptError::Late,
+                    CloseCode::Refused => AttemptError::Refused,
+                    CloseCode::Done => AttemptError::Late,
                 });
             }
-            Control::Credentials(message) => {
+            ControlMessage::Credentials(message) => {
                 if !introduced.exchange.handle(&message) {
                     return Err(PacketError::Damaged);
                 }
@@ -315,16 +321,15 @@ impl DatagramEndpoint {
                     self.transmits.extend(introduced.send_missing());
                 }
             }
-            Control::Keepalive | Control::Probe { .. } | Control::Answer { .. } => {}
+            ControlMessage::Keepalive | ControlMessage::Probe { .. } | ControlMessage::Answer { .. } => {}
         }
         Ok(())
     }
 
     /// Makes an association of an attempt whose responder has accepted.
     fn complete_attempt(&mut self, now: Nanos, spi: Spi) {
-        let is_full = self.links.len() >= self.limits.associations;
         let Some(mut attempt) = self.attempts.remove(&spi) else { return };
-        if is_full {
+        if !attempt.peer().is_some_and(|peer| self.has_place(&peer)) {
             attempt.until = now;
             attempt.reason = Some(AttemptError::Full);
             self.attempts.insert(spi, attempt);
@@ -360,19 +365,19 @@ impl DatagramEndpoint {
         let (control, is_newest) = received.open(&mut link.channel)?;
         link.note_received(from, is_newest, now);
         match control {
-            Control::Keepalive => {}
-            Control::Credentials(message) => {
+            ControlMessage::Keepalive => {}
+            ControlMessage::Credentials(message) => {
                 self.handle_credentials(now, spi, &message);
                 return Ok(());
             }
-            Control::Closed(_) => {
+            ControlMessage::Closed(_) => {
                 self.remove_link(spi, DownReason::Closed);
                 return Ok(());
             }
-            Control::Probe { token, .. } => {
-                self.transmits.extend(link.channel.seal(&Control::Answer { token, bytes }));
+            ControlMessage::Probe { token, .. } => {
+                self.transmits.extend(link.channel.seal(&ControlMessage::Answer { token, bytes }));
             }
-            Control::Answer { token, bytes } => {
+            ControlMessage::Answer { token, bytes } => {
                 if let Some(moving) = link.moving
                     && moving.token == Some(token)
                 {
@@ -437,7 +442,7 @@ struct SealedDatagram<'a> {
 }
 
 impl SealedDatagram<'_> {
-    fn open(&self, channel: &mut SealedChannel) -> Result<(Control, bool), PacketError> {
+    fn open(&self, channel: &mut SealedChannel) -> Result<(ControlMessage, bool), PacketError> {
         channel.open(self.counter, self.head, self.sealed)
     }
 }

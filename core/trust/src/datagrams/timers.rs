@@ -1,7 +1,7 @@
 //! The timers of an endpoint.
 
 use super::attempt::Attempt;
-use super::control::Control;
+use super::control::ControlMessage;
 use super::endpoint::DatagramEndpoint;
 use super::error::AttemptError;
 use super::event::{DatagramEvent, DownReason};
@@ -152,7 +152,7 @@ impl DatagramEndpoint {
         let Some(link) = self.links.get_mut(&spi).filter(|link| link.is_current()) else { return };
         let token = random.next_u64();
         if let Some((token, bytes)) = link.mtu.due(now, token) {
-            let probe = Control::Probe { token, padding: probe_padding(bytes) };
+            let probe = ControlMessage::Probe { token, padding: probe_padding(bytes) };
             self.transmits.extend(link.channel.seal(&probe));
         }
         if let Some(moving) = link.moving.filter(|moving| now >= moving.at) {
@@ -160,7 +160,7 @@ impl DatagramEndpoint {
                 link.moving = None;
             } else {
                 let token = moving.token.unwrap_or_else(|| random.next_u64());
-                let challenge = Control::Probe { token, padding: 0 };
+                let challenge = ControlMessage::Probe { token, padding: 0 };
                 self.transmits.extend(link.channel.seal_to(&challenge, moving.address));
                 let (tries, at) = (moving.tries + 1, after(now, self.limits.retry(moving.tries)));
                 link.moving = Some(super::link::MovingPeer { token: Some(token), tries, at, ..moving });
@@ -168,12 +168,12 @@ impl DatagramEndpoint {
         }
         if now >= link.test_at(&self.limits) {
             link.test_from = after(now, self.limits.retry_max);
-            let test = Control::Probe { token: random.next_u64(), padding: 0 };
+            let test = ControlMessage::Probe { token: random.next_u64(), padding: 0 };
             self.transmits.extend(link.channel.seal(&test));
         }
         if now >= after(link.sent_at, self.limits.keepalive) {
             link.sent_at = now;
-            self.transmits.extend(link.channel.seal(&Control::Keepalive));
+            self.transmits.extend(link.channel.seal(&ControlMessage::Keepalive));
         }
     }
 }

@@ -154,7 +154,7 @@ fn every_change_of_a_packet_is_refused_and_the_packet_is_accepted_then() {
     assert_eq!(network.sides[1].packets, []);
     let refused = &network.sides[1].refused;
     assert!(refused.iter().any(|error| matches!(error, PacketError::Unknown(_))));
-    assert!(refused.iter().any(|error| *error == PacketError::Damaged));
+    assert!(refused.contains(&PacketError::Damaged));
     network.deliver(&genuine);
     assert_eq!(network.sides[1].packets.len(), 1);
     network.deliver(&genuine);

@@ -206,7 +206,8 @@ impl<'a> Network<'a> {
         let (side, now) = (&mut self.sides[to], Nanos(self.now));
         if flight.bytes.first() == Some(&PACKET) {
             let Some((head, sealed)) = flight.bytes.split_first_chunk::<13>() else { return };
-            let spi = Spi::new(u32::from_be_bytes(head[1..5].try_into().unwrap())).unwrap();
+            let spi = Spi::new(u32::from_be_bytes(head[1..5].try_into().unwrap()));
+            let Some(spi) = spi else { return };
             let counter = u64::from_be_bytes(head[5..].try_into().unwrap());
             let mut plain = vec![0; sealed.len()];
             let endpoint = &mut side.endpoint;

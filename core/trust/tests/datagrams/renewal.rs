@@ -116,3 +116,23 @@ fn old_keys_are_neither_used_nor_accepted() {
     network.deliver(&late);
     assert_eq!(network.sides[1].packets.len(), packets);
 }
+
+#[test]
+fn a_peer_that_renews_again_and_again_has_few_associations() {
+    let mut network = Network::new(8, DatagramLimits { associations: 1, ..DatagramLimits::default() });
+    for round in 0..60 {
+        network.connect(round % 2, 1 - round % 2);
+        network.run_for(100 * MS);
+        let sizes = network.sides.iter().map(|side| side.endpoint.sizes()[2]);
+        assert!(sizes.max().unwrap() <= 5, "round {round}");
+        network.assert_joined(&format!("round {round}"));
+    }
+    // Another peer has no place.
+    let limits = DatagramLimits::default();
+    let identity = weir_trust::key::Identity::from_seed(&[3; 32]);
+    network.join(identity, super::network::address(3), limits, 9);
+    network.connect(2, 1);
+    network.run_for(SECOND);
+    assert!(matches!(network.sides[2].events[..], [(_, DatagramEvent::Failed { .. })]));
+    network.assert_joined("with a third side");
+}
