@@ -64,7 +64,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge/export-files", &["core/admission", "core/exports", "core/session", "core/units", "edge/os"]),
     ("edge/graph-io", &["core/elements", "core/graph", "core/units", "core/wire", "edge/netio", "edge/os"]),
     ("edge/records", &["abi", "core/admission", "core/session", "core/units", "edge/os"]),
-    ("edge/remote", &["core/trust", "core/units", "edge/os"]),
+    ("edge/remote", &["core/anep", "core/trust", "core/units", "edge/os"]),
 ];
 
 /// The layers, lowest first. Tests of a crate may use crates of the same layer and below.

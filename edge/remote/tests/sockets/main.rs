@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod crowd;
+mod datagrams;
 mod erasure;
 mod flood;
 mod forged;
