@@ -40,7 +40,7 @@ pub fn find_ip(packet: &mut GraphPacket, link_type: u32) -> bool {
 }
 
 /// Returns the offset of the payload of an Ethernet frame with IP in it, behind VLAN tags.
-fn ethernet_payload(bytes: &[u8]) -> Option<usize> {
+pub fn ethernet_payload(bytes: &[u8]) -> Option<usize> {
     let mut at = 12;
     loop {
         match u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]) {

@@ -29,6 +29,7 @@ mod printed_lines;
 mod queues;
 mod routes;
 mod shaping;
+mod sockets;
 mod sources;
 mod switching;
 pub mod testing;
@@ -42,6 +43,7 @@ use weir_graph::language::{ClassStatus, LanguageEnvironment, LibraryText};
 pub const CLASSES: &[(&str, &[&ElementClass])] = &[
     ("Sources and sinks", sources::CLASSES),
     ("Devices", devices::CLASSES),
+    ("Sockets", sockets::CLASSES),
     ("Queues and scheduling", queues::CLASSES),
     ("Shaping", shaping::CLASSES),
     ("Switching and copying", switching::CLASSES),

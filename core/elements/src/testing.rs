@@ -22,6 +22,9 @@
 //! | `graph` | the configuration |
 //! | `capture NAME` | packets: a time in seconds, bytes in hexadecimal, and the length on the wire if it is greater; before `handlers` or `errors` an input, after them what `ToDump(NAME)` has to write. An input ends with a line `error REASON` if it cannot be read further |
 //! | `device NAME` | as `capture`: the packets that `FromDevice(NAME)` receives, after which the device ends; what `ToDevice(NAME)` has to send. A device takes ten packets at a time, and loses those of less than 14 bytes |
+//! | `device NAME` of a KernelTun, KernelTap or FromHost | as of the others; without a name they are `tun0` and `tap0` |
+//! | `device TRANSPORT/ADDRESS` | the packets of a socket, such as `device udp/192.0.2.1:53`, `tcp/…`, `unix/FILE`, `multicast/…` or `ip/PROTOCOL`. The first comes from 192.0.2.1, the next from 192.0.2.2, and so on. A socket takes ten packets at a time |
+//! | `calls` | calls that come to a ControlSocket, such as `READ c.count`; each is written to standard output with its result. Port 1 is occupied |
 //! | `file NAME` | a text that elements can read; after `handlers` or `errors`, one that they have to write |
 //! | `write` | write handlers that are called before the run, one a line |
 //! | `handlers` | read handlers that are called after the run, each with its value; a value with several lines follows in lines that begin with two spaces |
@@ -33,14 +36,19 @@
 //! [`GraphTest::check_in`] runs it in another form, such as on several threads.
 
 use crate::AllElements;
-use std::collections::BTreeMap;
+use core::net::Ipv4Addr;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use weir_graph::control::{HandlerAction, HandlerCall};
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceState, GraphError,
-    PacketType, ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice, SentPackets,
-    SimulatedClock, SourceBlock, System, TextOutput,
+    BlockPacket, CallAnswer, CaptureReader, CaptureWriter, CapturedBlock, ControlPlace, ControlPort,
+    DeviceOptions, DeviceState, GraphError, HandlerError, HostDevice, HostDeviceKind, HostDeviceOptions,
+    PacketSocket, PacketType, ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice,
+    SentPackets, SimulatedClock, SocketEvents, SocketOptions, SocketSend, SocketState, SourceBlock, System,
+    TextOutput,
 };
 use weir_graph::language::{ConfigurationSource, FlatConfiguration, parse};
 use weir_units::{Nanos, Timestamp};
@@ -56,6 +64,7 @@ pub struct GraphTest {
     /// The reasons for which inputs cannot be read further.
     breaks: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
+    calls: VecDeque<HandlerCall>,
     writes: Vec<String>,
     ends: Option<Nanos>,
     expected: Results,
@@ -205,7 +214,7 @@ impl GraphTest {
                         _ = test.expected.files.insert(name.to_owned(), String::new())
                     }
                     ["file", name] => _ = test.files.insert(name.to_owned(), String::new()),
-                    ["graph"] | ["write"] | ["ends"] => {}
+                    ["graph"] | ["write"] | ["calls"] | ["ends"] => {}
                     _ => return Err(wrong(format!("no section is named '{}'", name.trim()))),
                 }
                 continue;
@@ -225,6 +234,10 @@ impl GraphTest {
                 ["errors"] => add_line(&mut test.expected.errors, line),
                 _ if is_empty => {}
                 ["write"] => test.writes.push(line.trim().to_owned()),
+                ["calls"] => {
+                    let call = read_call(line).ok_or_else(|| wrong("expected: READ HANDLER".to_owned()))?;
+                    test.calls.push_back(call);
+                }
                 ["ends"] => {
                     let seconds =
                         line.trim().parse().map_err(|_| wrong("expected a number of seconds".to_owned()))?;
@@ -305,6 +318,8 @@ impl GraphTest {
             devices: self.devices.clone(),
             breaks: self.breaks.clone(),
             files: self.files.clone(),
+            calls: self.calls.clone(),
+            receiving: Arc::default(),
             written: Arc::clone(&written),
         };
         let systems: TestSystems = Arc::new(move || Box::new(system.clone()));
@@ -396,6 +411,19 @@ fn read_packet(line: &str) -> Option<TestPacket> {
     Some(TestPacket { time, bytes, wire_length })
 }
 
+fn read_call(line: &str) -> Option<HandlerCall> {
+    let (action, rest) = line.trim().split_once(' ')?;
+    let (name, value) = rest.split_once(' ').unwrap_or((rest, ""));
+    let action = match action {
+        "READ" => HandlerAction::Read,
+        "WRITE" => HandlerAction::Write,
+        "CHECKREAD" => HandlerAction::CheckRead,
+        "CHECKWRITE" => HandlerAction::CheckWrite,
+        _ => return None,
+    };
+    Some(HandlerCall { action, name: name.to_owned(), value: value.to_owned() })
+}
+
 fn show_packets(packets: &[TestPacket]) -> String {
     let mut text = String::new();
     for TestPacket { time, bytes, wire_length } in packets {
@@ -426,6 +454,32 @@ fn lock(written: &SharedWritten) -> std::sync::MutexGuard<'_, Written> {
     written.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The number of devices and sockets with packets that were not received yet.
+type ReceivingCount = Arc<AtomicUsize>;
+
+/// The packets that a device or a socket has still to receive.
+struct Arriving {
+    packets: std::vec::IntoIter<TestPacket>,
+    receiving: ReceivingCount,
+    has_ended: bool,
+}
+
+impl Arriving {
+    fn new(packets: Vec<TestPacket>, receiving: &ReceivingCount) -> Self {
+        receiving.fetch_add(1, Ordering::Relaxed);
+        Self { packets: packets.into_iter(), receiving: Arc::clone(receiving), has_ended: false }
+    }
+
+    /// Returns true if there are no further packets.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.packets.as_slice().is_empty();
+        if is_over && !std::mem::replace(&mut self.has_ended, true) {
+            self.receiving.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_over
+    }
+}
+
 /// A system in memory.
 #[derive(Clone)]
 struct TestSystem {
@@ -433,6 +487,8 @@ struct TestSystem {
     devices: BTreeMap<String, Vec<TestPacket>>,
     breaks: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
+    calls: VecDeque<HandlerCall>,
+    receiving: ReceivingCount,
     written: SharedWritten,
 }
 
@@ -481,7 +537,7 @@ impl CaptureWriter for TestWriter {
 }
 
 /// A device that has received these packets, and ends after them.
-struct TestReceiver(std::vec::IntoIter<TestPacket>);
+struct TestReceiver(Arriving);
 
 impl ReceivingDevice for TestReceiver {
     fn link_type(&self) -> u32 {
@@ -494,7 +550,7 @@ impl ReceivingDevice for TestReceiver {
         each: &mut dyn FnMut(ReceivedPacket<'_>),
         _: &mut Vec<String>,
     ) -> Result<DeviceState, String> {
-        for TestPacket { time, bytes, wire_length } in self.0.by_ref().take(most) {
+        for TestPacket { time, bytes, wire_length } in self.0.packets.by_ref().take(most) {
             let packet_type = match bytes.first() {
                 Some(0xff) => PacketType::Broadcast,
                 Some(first) if first & 1 == 1 => PacketType::Multicast,
@@ -502,7 +558,7 @@ impl ReceivingDevice for TestReceiver {
             };
             each(ReceivedPacket { bytes: &bytes, wire_length, time, packet_type });
         }
-        Ok(if self.0.as_slice().is_empty() { DeviceState::End } else { DeviceState::More })
+        Ok(if self.0.is_over() { DeviceState::End } else { DeviceState::More })
     }
 
     fn lost(&mut self) -> u64 {
@@ -543,10 +599,113 @@ impl SendingDevice for TestSender {
     }
 }
 
+/// A socket that has received these packets.
+struct TestSocket {
+    arriving: Arriving,
+    snap: usize,
+    peers: u8,
+    taken: usize,
+    sender: TestSender,
+}
+
+impl PacketSocket for TestSocket {
+    fn receive(&mut self, most: usize, events: &mut dyn SocketEvents) -> Result<SocketState, String> {
+        for TestPacket { bytes, .. } in self.arriving.packets.by_ref().take(most) {
+            self.peers = self.peers.saturating_add(1);
+            let peer = Ipv4Addr::new(192, 0, 2, self.peers);
+            if events.is_allowed(peer) {
+                events.receive(&bytes[..bytes.len().min(self.snap)], bytes.len());
+            } else {
+                events.tell(&format!("dropped datagram from {peer}"));
+            }
+        }
+        Ok(if self.arriving.is_over() { SocketState::End } else { SocketState::More })
+    }
+
+    fn send(&mut self, bytes: &[u8], _: Ipv4Addr) -> SocketSend {
+        if self.taken == ROOM {
+            self.taken = 0;
+            return SocketSend::Full;
+        }
+        self.taken += 1;
+        match self.sender.send(&[bytes]).lost.first() {
+            Some((_, reason)) => SocketSend::Lost(reason),
+            None => SocketSend::Sent,
+        }
+    }
+}
+
+/// A control socket to which these calls come.
+struct TestControlPort {
+    place: ControlPlace,
+    calls: VecDeque<HandlerCall>,
+    written: SharedWritten,
+}
+
+impl ControlPort for TestControlPort {
+    fn place(&self) -> ControlPlace {
+        self.place.clone()
+    }
+
+    fn next_call(&mut self) -> Option<(HandlerCall, CallAnswer)> {
+        let call = self.calls.pop_front()?;
+        let (name, written) = (call.name.clone(), Arc::clone(&self.written));
+        let answer = move |result: Result<String, HandlerError>| {
+            let line = match result {
+                Ok(value) => format!("{name}: {}\n", value.trim_end()),
+                Err(HandlerError { fault, text }) => format!("{name}: {fault:?}: {text}\n"),
+            };
+            lock(&written).stdout.push_str(&line);
+        };
+        Some((call, Box::new(answer)))
+    }
+
+    fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn take_news(&mut self, _: &mut Vec<String>) {}
+}
+
 impl System for TestSystem {
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        let name = match (options.name.replace("%d", "0"), options.kind) {
+            (name, HostDeviceKind::Ip) if name.is_empty() => "tun0".to_owned(),
+            (name, HostDeviceKind::Ethernet) if name.is_empty() => "tap0".to_owned(),
+            (name, _) => name,
+        };
+        let packets = self.devices.get(&name).cloned().unwrap_or_default();
+        let sender = Box::new(TestSender { name: name.clone(), written: Arc::clone(&self.written) });
+        Ok(HostDevice {
+            name,
+            receiver: Box::new(TestReceiver(Arriving::new(packets, &self.receiving))),
+            sender,
+        })
+    }
+
+    fn open_socket(&mut self, options: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        let name = options.transport.to_string();
+        let packets = self.devices.get(&name).cloned().unwrap_or_default();
+        let arriving = Arriving::new(packets, &self.receiving);
+        let sender = TestSender { name, written: Arc::clone(&self.written) };
+        Ok(Box::new(TestSocket { arriving, snap: options.snap, peers: 0, taken: 0, sender }))
+    }
+
+    fn wait_for_devices(&mut self, _: Option<Nanos>) -> bool {
+        self.receiving.load(Ordering::Relaxed) > 0
+    }
+
+    fn open_control(&mut self, place: &ControlPlace) -> Result<Box<dyn ControlPort>, String> {
+        if matches!(place, ControlPlace::Port { port: 1, .. }) {
+            return Err("control socket 127.0.0.1:1: in use".to_owned());
+        }
+        let (place, calls) = (place.clone(), std::mem::take(&mut self.calls));
+        Ok(Box::new(TestControlPort { place, calls, written: Arc::clone(&self.written) }))
+    }
+
     fn open_device(&mut self, name: &str, _: &DeviceOptions) -> Result<Box<dyn ReceivingDevice>, String> {
         match self.devices.get(name) {
-            Some(packets) => Ok(Box::new(TestReceiver(packets.clone().into_iter()))),
+            Some(packets) => Ok(Box::new(TestReceiver(Arriving::new(packets.clone(), &self.receiving)))),
             None => Err(format!("there is no interface `{name}`")),
         }
     }

@@ -1,7 +1,9 @@
 //! The system of graphs: captures that are read and written, whole files, devices and the terminal.
 
+use crate::host_device;
 use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
+use crate::sockets::HostSocket;
 use crate::waiter::DeviceWaiter;
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
@@ -11,8 +13,9 @@ use std::path::Path;
 use std::rc::{Rc, Weak};
 use weir_abi::Descriptor;
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, LineReader,
-    ReceivingDevice, SendingDevice, SourceBlock, System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, HostDevice,
+    HostDeviceOptions, LineReader, PacketSocket, ReceivingDevice, SendingDevice, SocketOptions, SourceBlock,
+    System, TextOutput,
 };
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, CaptureOptions, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -206,6 +209,19 @@ impl System for GraphSystem {
 
     fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
         Ok(Box::new(InterfaceSender::open(name)?))
+    }
+
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        let (name, receiver, sender) = host_device::open(options)?;
+        self.waiter.add(&name, receiver.fd())?;
+        Ok(HostDevice { name, receiver: Box::new(receiver), sender: Box::new(sender) })
+    }
+
+    fn open_socket(&mut self, options: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        let socket =
+            HostSocket::open(options).map_err(|reason| format!("{}: {reason}", options.transport))?;
+        self.waiter.add(&options.transport.to_string(), socket.fd())?;
+        Ok(Box::new(socket))
     }
 
     fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {

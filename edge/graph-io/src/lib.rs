@@ -9,9 +9,11 @@
 mod capture;
 mod clock;
 mod control;
+mod host_device;
 mod peer;
 mod receive;
 mod send;
+mod sockets;
 mod threads;
 mod waiter;
 

@@ -44,9 +44,7 @@ impl InterfaceReceiver {
             hidden: !is_xdp && !options.is_sniffer,
             ..LiveOptions::default()
         };
-        let mut source = LiveSource::open(name, live).map_err(|error| error.to_string())?;
-        // A packet is received as soon as it arrives: the graph gathers packets while it is busy.
-        source.gather(0);
+        let source = LiveSource::open(name, live).map_err(|error| error.to_string())?;
         let filter = match options.filter.trim() {
             "" => None,
             text => Some(CaptureFilter::with_name_lookup(text).map_err(|error| error.to_string())?),
@@ -55,16 +53,28 @@ impl InterfaceReceiver {
             filter.check(source.link_type()).map_err(ToString::to_string)?;
         }
         let first_event = (!source.is_up()).then(|| LiveEvent::Down { interface: source.name().to_owned() });
-        Ok(Self {
+        Ok(Self { filter, first_event, ..Self::of(source) })
+    }
+
+    /// Returns the end of a device of the host's network. If it is not set up, that is the first event.
+    pub fn of_host_device(source: LiveSource, is_up: bool) -> Self {
+        let first_event = (!is_up).then(|| LiveEvent::Down { interface: source.name().to_owned() });
+        Self { first_event, ..Self::of(source) }
+    }
+
+    fn of(mut source: LiveSource) -> Self {
+        // A packet is received as soon as it arrives: the graph gathers packets while it is busy.
+        source.gather(0);
+        Self {
             source,
-            filter,
+            filter: None,
             block: None,
             bytes: Vec::new(),
             parts: VecDeque::new(),
             of_parts: (Timestamp(0), PacketType::Host),
             unfinished: 0,
-            first_event,
-        })
+            first_event: None,
+        }
     }
 
     /// Returns the descriptor that becomes readable once for each change.

@@ -15,6 +15,11 @@ impl InterfaceSender {
         let sink = LiveSink::open(name, SocketKind::Packet).map_err(|error| error.to_string())?;
         Ok(Self { sink })
     }
+
+    /// Returns the sender of an open device.
+    pub fn of_sink(sink: LiveSink) -> Self {
+        Self { sink }
+    }
 }
 
 /// Returns the reason for which a packet was lost, with what to do.

@@ -129,6 +129,23 @@ contain it.",
     ..ADDRESSES
 };
 
+/// The class of styles.
+pub static CLICKY: ElementClass = ElementClass {
+    name: "ClickyInfo",
+    manual: "\
+has styles for the program Clicky
+
+ClickyInfo(STYLE, ...)
+
+ClickyInfo has no effect. Clicky reads its arguments, and draws the graph by them.",
+    build: |cx| {
+        let mut args = cx.arguments();
+        _ = args.rest();
+        end(args)
+    },
+    ..ADDRESSES
+};
+
 /// The class of threads.
 pub static THREADS: ElementClass = ElementClass {
     name: "StaticThreadSched",

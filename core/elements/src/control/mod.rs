@@ -1,5 +1,6 @@
 //! Elements that control a graph, or state facts about it.
 
+mod control_socket;
 mod info;
 mod message;
 mod sched_order_test;
@@ -22,4 +23,6 @@ pub const CLASSES: &[&ElementClass] = &[
     &info::THREADS,
     &info::BALANCED,
     &sched_order_test::CLASS,
+    &info::CLICKY,
+    &control_socket::CLASS,
 ];

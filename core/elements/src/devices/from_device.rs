@@ -1,11 +1,12 @@
-//! `FromDevice`: receives packets from a device.
+//! `FromDevice` and `PollDevice`: receive packets from a device.
 
-use super::link_name;
+use super::receiver::DeviceReceiver;
+use super::{link_name, sending_rights};
 use weir_graph::arguments::{ArgumentFault, ElementArguments, WordArgument};
 use weir_graph::engine::{
-    BuiltElement, DeviceMethod, DeviceOptions, DeviceState, EXTRA_LENGTH, Effects, Element, ElementClass,
-    ElementContext, ElementCost, EmittingElement, HEADROOM, OrderDependence, Reason, ReceivedPacket,
-    ReceivingDevice, Services, TaskRun, TextOutput, most_packets,
+    BuiltElement, DeviceMethod, DeviceOptions, EXTRA_LENGTH, Effects, Element, ElementClass, ElementContext,
+    ElementCost, EmittingElement, HEADROOM, OrderDependence, Reason, ReceivedPacket, Services, TaskRun,
+    most_packets,
 };
 use weir_graph::handlers;
 
@@ -29,7 +30,7 @@ has removed are put back, checksums that a host has left to its card are compute
 merged are divided. Each packet gets its time stamp and its type: host, broadcast, multicast, otherhost or outgoing. The \
 graph waits without using the processor while no packet is there. Needs root, or the capability CAP_NET_RAW.
 
-ElementArguments:
+Arguments:
   DEVNAME     the interface
   PROMISC     true: receive packets to other hosts as well. Default false.
   SNAPLEN     the most bytes of a packet that go on; the annotation EXTRA_LENGTH has the number of the others. Default: \
@@ -88,7 +89,6 @@ Handlers:
         Ok(BuiltElement::emitting(FromDevice {
             name: device,
             options,
-            device: None,
             snap: snap.map_or(usize::MAX, |snap| snap as usize),
             force_ip,
             protocol,
@@ -96,11 +96,68 @@ Handlers:
             burst: burst as usize,
             has_time,
             count: 0,
-            failure: None,
-            lost: 0,
-            link_type: ETHERNET,
+            receiver: DeviceReceiver::default(),
         }))
     },
+};
+
+/// The class of the name in Click's kernel module.
+pub static POLL_DEVICE: ElementClass = ElementClass {
+    name: "PollDevice",
+    ports: "0/1",
+    manual: "\
+receives packets from a device, and takes them away from the host
+
+PollDevice(DEVNAME [, PROMISC, keywords BURST, TIMESTAMP, QUIET, HEADROOM, LENGTH])
+
+PollDevice receives packets from an interface as FromDevice does with SNIFFER false: the host's own network does not receive \
+them. Needs root, or the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+
+Arguments:
+  DEVNAME    the interface
+  PROMISC    true: receive packets to other hosts as well. Default false.
+  BURST      the packets that are received before other tasks run. Default 8.
+  TIMESTAMP  false: packets have no time stamp. Default true.
+  HEADROOM   the bytes of room before a packet. Default 66.
+
+QUIET and LENGTH are accepted and change nothing.
+
+Handlers:
+  count         r   the number of received packets
+  kernel_drops  r   the number of packets that were lost before they were received
+  encap         r   ETHER, or IP for an interface without link headers
+  reset_counts  w   sets the count to 0",
+    build: |cx| {
+        let mut args = cx.arguments();
+        let name: String = args.positional("DEVNAME").required();
+        let is_promiscuous = args.either("PROMISC").or(false);
+        let burst = args.keyword("BURST").or(8_u32);
+        let has_time = args.keyword("TIMESTAMP").or(true);
+        let headroom = args.keyword("HEADROOM").or(u16::try_from(HEADROOM).unwrap_or(0));
+        let _: Option<bool> = args.keyword("QUIET").optional();
+        let _: Option<u32> = args.keyword("LENGTH").optional();
+        args.end()?;
+        let options = DeviceOptions {
+            is_promiscuous,
+            is_sniffer: false,
+            has_outgoing: false,
+            method: DeviceMethod::PacketSocket,
+            filter: String::new(),
+        };
+        Ok(BuiltElement::emitting(FromDevice {
+            name,
+            options,
+            snap: usize::MAX,
+            force_ip: false,
+            protocol: 0,
+            headroom: usize::from(headroom),
+            burst: burst as usize,
+            has_time,
+            count: 0,
+            receiver: DeviceReceiver::default(),
+        }))
+    },
+    ..CLASS
 };
 
 /// Reads the argument METHOD of a device.
@@ -116,9 +173,6 @@ pub fn read_method(args: &mut ElementArguments<'_, '_>) -> DeviceMethod {
     }
 }
 
-/// The link type of Ethernet in captures.
-const ETHERNET: u32 = 1;
-
 /// The length of an Ethernet header.
 const ETHERNET_HEADER: u32 = 14;
 
@@ -133,8 +187,6 @@ fn is_length(snap: &u32) -> Result<(), ArgumentFault> {
 struct FromDevice {
     name: String,
     options: DeviceOptions,
-    /// The device; `None` before the start, and after its end.
-    device: Option<Box<dyn ReceivingDevice>>,
     snap: usize,
     force_ip: bool,
     protocol: u16,
@@ -142,23 +194,11 @@ struct FromDevice {
     burst: usize,
     has_time: bool,
     count: u64,
-    /// The reason why the device cannot be used any more.
-    failure: Option<String>,
-    /// The number of packets lost in the device, and its link type, for handlers that are read after its end.
-    lost: u64,
-    link_type: u32,
+    receiver: DeviceReceiver,
 }
 
 impl FromDevice {
-    /// Returns the number of packets lost in the device so far.
-    fn count_lost(&mut self) -> u64 {
-        if let Some(device) = &mut self.device {
-            self.lost = device.lost();
-        }
-        self.lost
-    }
-
-    fn emit(&mut self, received: ReceivedPacket<'_>, cx: &mut ElementContext<'_>) {
+    fn emit(&mut self, received: ReceivedPacket<'_>, link_type: u32, cx: &mut ElementContext<'_>) {
         let ReceivedPacket { bytes, wire_length, time, packet_type } = received;
         if self.protocol != 0 && bytes.get(12..14) != Some(&self.protocol.to_be_bytes()) {
             return;
@@ -173,7 +213,7 @@ impl FromDevice {
         let missing = wire_length.saturating_sub(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         packet.annotation_mut(EXTRA_LENGTH).copy_from_slice(&missing.to_ne_bytes());
         self.count += 1;
-        if self.force_ip && !crate::headers::find_ip(&mut packet, self.link_type) {
+        if self.force_ip && !crate::headers::find_ip(&mut packet, link_type) {
             cx.emit_or_discard(1, packet);
         } else {
             cx.emit(0, packet);
@@ -184,54 +224,43 @@ impl FromDevice {
 impl Element for FromDevice {
     fn initialize(&mut self, cx: &mut ElementContext<'_>) -> Result<(), Reason> {
         let device = cx.services.system.open_device(&self.name, &self.options)?;
-        self.link_type = device.link_type();
-        self.device = Some(device);
+        self.receiver.begin(device);
         cx.add_task(true);
         cx.watch_devices();
         Ok(())
     }
 
     fn run(&mut self, most: usize, cx: &mut ElementContext<'_>) -> TaskRun {
-        let Some(mut device) = self.device.take() else { return TaskRun { work: 0, again: false } };
         let most = most_packets(most, self.burst);
-        let (before, mut news) = (self.count, Vec::new());
-        let result = device.receive(most, &mut |packet| self.emit(packet, cx), &mut news);
-        let work = usize::try_from(self.count - before).unwrap_or(most);
-        let mut again = false;
-        match result {
-            Ok(DeviceState::End) => {
-                cx.stop_watching();
-                self.lost = device.lost();
+        let before = self.count;
+        let mut receiver = std::mem::take(&mut self.receiver);
+        let link_type = receiver.link_type();
+        let again = receiver.receive(most, cx, &mut |packet, cx| self.emit(packet, link_type, cx));
+        self.receiver = receiver;
+        TaskRun { work: usize::try_from(self.count - before).unwrap_or(most), again }
+    }
+
+    fn rights(&self) -> Option<String> {
+        Some(match (self.options.method, self.options.is_sniffer) {
+            (DeviceMethod::Xdp, _) => "root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned(),
+            (DeviceMethod::PacketSocket, false) => {
+                "root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, for packets that the host does not receive"
+                    .to_owned()
             }
-            Ok(state) => {
-                again = state == DeviceState::More;
-                self.device = Some(device);
-            }
-            Err(reason) => {
-                cx.stop_watching();
-                self.failure = Some(reason.clone());
-                news.push(reason);
-            }
-        }
-        for line in news {
-            let text = format!("{}: {line}\n", cx.read_own_name());
-            cx.services.system.write_text(TextOutput::Error, &text);
-        }
-        TaskRun { work, again }
+            (DeviceMethod::PacketSocket, true) => sending_rights(),
+        })
     }
 
     fn finish(&mut self, _: &mut Services) -> Result<(), Reason> {
-        self.count_lost();
-        self.device = None;
-        self.failure.take().map_or(Ok(()), Err)
+        self.receiver.finish()
     }
 
     handlers! {
         "count": "the number of received packets", read |this, _, _| Ok(this.count.to_string());
         "kernel_drops": "the number of packets that were lost before they were received",
-            read |this, _, _| Ok(this.count_lost().to_string());
+            read |this, _, _| Ok(this.receiver.lost().to_string());
         "encap": "ETHER, or IP for an interface without link headers",
-            read |this, _, _| Ok(link_name(this.link_type).to_owned());
+            read |this, _, _| Ok(link_name(this.receiver.link_type()).to_owned());
         "reset_counts": "sets the count to 0",
             write |this, _, _| {
                 this.count = 0;

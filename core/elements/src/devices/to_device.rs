@@ -1,9 +1,9 @@
 //! `ToDevice`: sends packets on a device.
 
 use super::from_device::read_method;
-use super::link_name;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write as _;
+use super::losses::LossCounts;
+use super::{link_name, sending_rights};
+use std::collections::{BTreeSet, VecDeque};
 use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
     OrderDependence, Reason, SendingDevice, SentPackets, Services, TaskRun, TextOutput, WaitsFor,
@@ -31,7 +31,7 @@ interface has no room at present, packets wait. A packet that cannot be sent is 
 and link header, shorter than a link header, or the interface is down or has been removed. Sent packets go to the first \
 output, if there is one, and lost packets to the second. Needs root, or the capability CAP_NET_RAW.
 
-ElementArguments:
+Arguments:
   DEVNAME  the interface
   BURST    the packets that are sent before other tasks run. Default 1; weir sends more of them together where that \
 cannot be seen.
@@ -61,7 +61,7 @@ Handlers:
             burst: burst as usize,
             waiting: VecDeque::new(),
             count: 0,
-            lost: BTreeMap::new(),
+            lost: LossCounts::default(),
             told: BTreeSet::new(),
             link_type: None,
             waits_for: WaitsFor::Nothing,
@@ -80,7 +80,7 @@ struct ToDevice {
     waiting: VecDeque<GraphPacket>,
     count: u64,
     /// The lost packets by reason.
-    lost: BTreeMap<&'static str, u64>,
+    lost: LossCounts,
     /// The reasons that were reported.
     told: BTreeSet<&'static str>,
     link_type: Option<u32>,
@@ -98,20 +98,12 @@ impl ToDevice {
         for (index, packet) in self.waiting.drain(..taken.min(self.waiting.len())).enumerate() {
             let reason = reasons.next_if(|(lost, _)| *lost == index);
             match reason {
-                Some((_, reason)) => *self.lost.entry(reason).or_default() += 1,
+                Some((_, reason)) => self.lost.add(reason),
                 None => self.count += 1,
             }
             results.push((packet, reason.is_none()));
         }
         results
-    }
-
-    fn show_lost(&self) -> String {
-        let mut text = String::new();
-        for (reason, count) in &self.lost {
-            _ = writeln!(text, "{count} {reason}");
-        }
-        text
     }
 }
 
@@ -140,7 +132,7 @@ impl Element for ToDevice {
         for (packet, is_sent) in results {
             cx.emit_or_discard(usize::from(!is_sent), packet);
         }
-        for reason in self.lost.keys() {
+        for reason in self.lost.reasons() {
             if self.told.insert(reason) {
                 let name = cx.read_own_name();
                 let text = format!("{name}: {}: {reason}; further ones are counted (drops)\n", self.name);
@@ -159,6 +151,10 @@ impl Element for ToDevice {
         cx.schedule();
     }
 
+    fn rights(&self) -> Option<String> {
+        Some(sending_rights())
+    }
+
     fn finish(&mut self, services: &mut Services) -> Result<(), Reason> {
         for (packet, _) in self.send() {
             services.pool.discard(packet);
@@ -169,8 +165,8 @@ impl Element for ToDevice {
 
     handlers! {
         "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
-        "drops": "the number of lost packets", read |this, _, _| Ok(this.lost.values().sum::<u64>().to_string());
-        "drop_details": "the lost packets by reason", read |this, _, _| Ok(this.show_lost());
+        "drops": "the number of lost packets", read |this, _, _| Ok(this.lost.total().to_string());
+        "drop_details": "the lost packets by reason", read |this, _, _| this.lost.details();
         "encap": "ETHER, or IP for an interface without link headers",
             read |this, _, _| Ok(this.link_type.map_or("ETHER", link_name).to_owned());
         "reset_counts": "sets all counts to 0",

@@ -6,9 +6,9 @@ use weir_elements::AllElements;
 use weir_graph::Landmark;
 use weir_graph::engine::{
     BuiltElement, CaptureReader, CaptureWriter, DeviceOptions, Effects, Element, ElementClass,
-    ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, NoFiles, OrderDependence,
-    PacketType, Reason, ReceivingDevice, Router, RunOptions, SendingDevice, SimulatedClock, System, TaskRun,
-    TextOutput,
+    ElementClasses, ElementContext, ElementCost, EmittingElement, GraphPacket, HostDevice, HostDeviceOptions,
+    NoFiles, OrderDependence, PacketSocket, PacketType, Reason, ReceivingDevice, Router, RunOptions,
+    SendingDevice, SimulatedClock, SocketOptions, System, TaskRun, TextOutput,
 };
 use weir_graph::language::{
     ClassStatus, ElementConnection, ElementDeclaration, FlatConfiguration, LanguageEnvironment, LibraryText,
@@ -154,6 +154,14 @@ impl System for EmptySystem {
 
     fn open_sender(&mut self, _: &str) -> Result<Box<dyn SendingDevice>, String> {
         Ok(Box::new(NoFiles))
+    }
+
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        NoFiles.open_host_device(options)
+    }
+
+    fn open_socket(&mut self, options: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        NoFiles.open_socket(options)
     }
 
     fn write_text(&mut self, _: TextOutput, _: &str) {}

@@ -390,7 +390,9 @@ impl ControlSession {
                     HandlerFault::NoElement => self.message(NO_ELEMENT, &text),
                     HandlerFault::NoHandler => self.message(NO_HANDLER, &text),
                     HandlerFault::OtherDirection if is_check => self.message(NO_HANDLER, &text),
-                    HandlerFault::OtherDirection => self.message(PERMISSION, &text),
+                    HandlerFault::OtherDirection | HandlerFault::NotPermitted => {
+                        self.message(PERMISSION, &text);
+                    }
                     HandlerFault::NoGraph => self.message(NO_GRAPH, &text),
                     HandlerFault::Failed => {
                         self.message(HANDLER_FAILED, &format!("{kind} handler '{name}' error:\n{text}"));

@@ -5,6 +5,7 @@ use super::class::Effects;
 use super::clock::GraphClock;
 use super::effects::System;
 use super::element::{BuiltElement, Destination, Reason};
+use super::endpoints::CallAnswer;
 use super::names::DefinedNames;
 use super::packet::{GraphPacket, PacketPool};
 use super::ports::{ElementPorts, PortReference};
@@ -13,12 +14,21 @@ use super::schedule::Schedule;
 use super::signal::{SignalId, SignalTable, WaitsFor};
 use super::threads::{QueueSide, ThreadState};
 use crate::arguments::ArgumentContext;
+use crate::control::HandlerCall;
 use crate::language::ElementDeclaration;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weir_units::Timestamp;
+
+/// A call of a handler that an element makes for another program, when its own function has returned.
+pub(super) struct ForeignCall {
+    pub call: HandlerCall,
+    /// The program may not write.
+    pub is_read_only: bool,
+    pub answer: CallAnswer,
+}
 
 /// The services that all elements share: packets, time, the system.
 pub struct Services {
@@ -39,6 +49,8 @@ pub struct Services {
     pub(super) emitted: Emissions,
     /// The handlers to call when the element that runs has returned, each with the element that calls.
     pub(super) calls: Vec<(usize, String)>,
+    /// The calls for other programs that wait until the element that runs has returned.
+    pub(super) foreign_calls: Vec<ForeignCall>,
     /// The elements whose tasks run when devices may have packets.
     pub(super) watching: Vec<usize>,
     /// The number of requests to stop the driver.
@@ -99,6 +111,7 @@ impl Services {
             pulled: Batch::default(),
             emitted: Emissions::default(),
             calls: Vec::new(),
+            foreign_calls: Vec::new(),
             watching: Vec::new(),
             stops: 0,
             stop_manager: None,
@@ -145,6 +158,12 @@ impl Services {
     /// Calls a write handler, when the element that runs has returned. `element` is the index of the element that calls.
     pub fn call_later(&mut self, element: usize, call: &str) {
         self.calls.push((element, call.to_owned()));
+    }
+
+    /// Calls a handler for another program, when the task of the element that runs has returned. A program that may not
+    /// write gets an error for a call that would.
+    pub fn call_for_program(&mut self, call: HandlerCall, is_read_only: bool, answer: CallAnswer) {
+        self.foreign_calls.push(ForeignCall { call, is_read_only, answer });
     }
 
     /// Has the handler of an element called when the program gets a signal of the system, such as 1 for HUP: its handler
@@ -222,6 +241,12 @@ impl ElementContext<'_> {
     /// Returns the name of an element by its index.
     pub fn element_name(&self, index: usize) -> Option<&str> {
         self.graph.declared.get(index).map(|declared| &*declared.name)
+    }
+
+    /// Returns the elements of a class, by their indices.
+    pub fn elements_of_class(&self, class: &str) -> Vec<usize> {
+        let declared = self.graph.declared.iter().enumerate();
+        declared.filter(|(_, it)| &*it.class == class).map(|(index, _)| index).collect()
     }
 
     /// Returns the element's ports.

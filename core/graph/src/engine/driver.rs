@@ -143,6 +143,9 @@ impl Router {
                 self.services.schedule.wake(element);
             }
             self.dispatch();
+            if !self.services.foreign_calls.is_empty() {
+                self.make_foreign_calls();
+            }
             if !again || run.is_none_or(|run| run.work == 0) || self.services.stops > 0 {
                 break;
             }

@@ -1,5 +1,8 @@
 //! The parts of a system that a graph needs, as traits: so elements are pure, and tests need no system.
 
+use super::endpoints::{
+    ControlPlace, ControlPort, HostDevice, HostDeviceOptions, PacketSocket, SocketOptions,
+};
 use super::packet::{PacketType, SourceBlock};
 use std::rc::Rc;
 use weir_units::{Nanos, Timestamp};
@@ -291,6 +294,34 @@ pub trait System {
         Err(format!("{name}: there are no devices here"))
     }
 
+    /// Makes a device of the host's network, or opens one of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no devices.
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        Err(format!("{}: there are no devices here", options.name))
+    }
+
+    /// Opens a socket.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no sockets.
+    fn open_socket(&mut self, options: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        Err(format!("{}: there are no sockets here", options.transport))
+    }
+
+    /// Opens a control socket.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a reason; by default there are no sockets.
+    fn open_control(&mut self, place: &ControlPlace) -> Result<Box<dyn ControlPort>, String> {
+        let _ = place;
+        Err("there are no sockets here".to_owned())
+    }
+
     /// Waits until one of the devices that receive may have packets or news, but for no longer than this time; without
     /// one until any event. May return earlier. With a time of 0, it looks and does not wait.
     ///
@@ -381,6 +412,19 @@ impl System for NoFiles {
     }
 
     fn open_sender(&mut self, _: &str) -> Result<Box<dyn SendingDevice>, String> {
+        Ok(Box::new(NoFiles))
+    }
+
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        let name = options.name.clone();
+        Ok(HostDevice { name, receiver: Box::new(NoFiles), sender: Box::new(NoFiles) })
+    }
+
+    fn open_socket(&mut self, _: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        Ok(Box::new(NoFiles))
+    }
+
+    fn open_control(&mut self, _: &ControlPlace) -> Result<Box<dyn ControlPort>, String> {
         Ok(Box::new(NoFiles))
     }
 

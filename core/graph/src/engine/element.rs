@@ -142,6 +142,11 @@ pub trait Element: Any {
         false
     }
 
+    /// Returns the rights that the element needs of the system, as the end of a sentence that begins with `needs`.
+    fn rights(&self) -> Option<String> {
+        None
+    }
+
     /// Returns state that other elements of the graph use as well, such as a table that an argument of theirs names.
     fn shared_state(&self) -> Option<Rc<dyn Any>> {
         None

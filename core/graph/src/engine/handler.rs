@@ -20,6 +20,8 @@ pub enum HandlerFault {
     NoHandler,
     /// The handler can only be written, or only be read.
     OtherDirection,
+    /// The caller may only read.
+    NotPermitted,
     /// The handler does not take the value, or has none.
     Failed,
     /// The graph has ended.
@@ -108,6 +110,8 @@ pub(super) fn write(cx: &mut ElementContext<'_>, call: &str) -> Result<String, H
 /// Calls a handler for another program, or for another thread.
 pub(super) fn call(cx: &mut ElementContext<'_>, call: &HandlerCall) -> Result<String, HandlerError> {
     let HandlerCall { action, name, value } = call;
+    // As in Click, `.NAME` and `0.NAME` are handlers of the graph.
+    let name = name.strip_prefix("0.").or(name.strip_prefix('.')).unwrap_or(name);
     // An element can be called by its number, from 1 on.
     let numbered = name.split_once('.').and_then(|(number, handler)| {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;

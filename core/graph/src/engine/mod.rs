@@ -16,6 +16,7 @@ mod context;
 mod driver;
 mod effects;
 mod element;
+mod endpoints;
 mod handler;
 mod names;
 mod order;
@@ -50,6 +51,10 @@ pub use effects::{
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets, route_each,
+};
+pub use endpoints::{
+    CallAnswer, ControlPlace, ControlPort, HostDevice, HostDeviceKind, HostDeviceOptions, PacketSocket,
+    SocketEvents, SocketOptions, SocketSend, SocketState, SocketTransport,
 };
 pub use handler::{HandlerError, HandlerFault, REPLACES};
 pub use names::DefinedNames;

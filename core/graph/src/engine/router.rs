@@ -3,11 +3,11 @@
 use super::build::BuildContext;
 use super::class::{Effects, ElementClass};
 use super::clock::GraphClock;
-use super::context::{ElementContext, Services};
+use super::context::{ElementContext, ForeignCall, Services};
 use super::driver::Driver;
 use super::effects::{DeviceWaker, System, TextOutput};
 use super::element::BuiltElement;
-use super::handler::HandlerError;
+use super::handler::{HandlerError, HandlerFault};
 use super::names::DefinedNames;
 use super::plan::{OneByOne, Plan};
 use super::ports::{ElementPorts, PortConnection, PortError, PortReference, resolve};
@@ -17,7 +17,7 @@ use super::schedule::TICKETS_DEFAULT;
 use super::sets::DisjointSets;
 use crate::Landmark;
 use crate::arguments::{ArgumentContext, ArgumentNames, EthernetAddress, Ipv4Prefix, Ipv6Prefix};
-use crate::control::HandlerCall;
+use crate::control::{HandlerAction, HandlerCall};
 use crate::language::{ElementConnection, ElementDeclaration, FlatConfiguration};
 use crate::nearest::suggestion;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -382,6 +382,29 @@ impl Router {
     /// long.
     pub fn device_waker(&mut self) -> Option<DeviceWaker> {
         self.services.system.device_waker()
+    }
+
+    /// Makes the calls that an element has taken from other programs.
+    pub(super) fn make_foreign_calls(&mut self) {
+        for ForeignCall { call, is_read_only, answer } in std::mem::take(&mut self.services.foreign_calls) {
+            answer(self.call_for_program(&call, is_read_only));
+        }
+    }
+
+    fn call_for_program(&mut self, call: &HandlerCall, is_read_only: bool) -> Result<String, HandlerError> {
+        if is_read_only && matches!(call.action, HandlerAction::Write | HandlerAction::CheckWrite) {
+            let (action, name) = (HandlerAction::CheckWrite, call.name.clone());
+            self.call_handler(&HandlerCall { action, name, value: String::new() })?;
+            let text = format!("Permission denied for '{}'", call.name);
+            return Err(HandlerError { fault: HandlerFault::NotPermitted, text });
+        }
+        self.call_handler(call)
+    }
+
+    /// Returns the rights that elements need of the system, by their indices.
+    pub fn rights(&mut self) -> Vec<(usize, String)> {
+        let all = self.elements.iter_mut().enumerate();
+        all.filter_map(|(index, it)| Some((index, it.as_mut()?.element().rights()?))).collect()
     }
 
     /// Returns true if the graph has stopped itself.

@@ -20,9 +20,10 @@ pub struct SignalTable {
 }
 
 /// The signals for which a task waits. It may find work while one of them is active.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WaitsFor {
     /// For none: the elements that it depends on have no signal, so it has to try.
+    #[default]
     Nothing,
     /// For one of these.
     Signals(Vec<SignalId>),

@@ -15,6 +15,7 @@ mod packet_ring;
 mod packet_sink;
 mod port;
 mod queues;
+mod set_up;
 mod sink;
 mod source;
 mod sys;
@@ -27,6 +28,7 @@ pub use event::LiveEvent;
 pub use options::{Direction, LiveOptions, SocketKind};
 pub(crate) use packet_ring::RingHold;
 pub use queues::QueueSet;
+pub use set_up::{InterfaceSettings, set_up_interface};
 pub use sink::{LiveSink, Loss, SendResult, SentTotals};
 pub use source::{LivePoll, LiveSource};
 
