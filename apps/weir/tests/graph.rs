@@ -1,6 +1,7 @@
 //! Tests of `weir graph`.
 
 mod control;
+mod live;
 
 use std::io::Write as _;
 use std::path::Path;

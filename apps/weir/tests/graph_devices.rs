@@ -555,3 +555,73 @@ fn without_the_privilege_the_error_names_it() {
     }
     assert_eq!(text.matches("needs cap_net_raw: run it as root").count(), 2, "{text}");
 }
+
+/// The host exchanges packets with the graph over a TAP device, and the device is removed at the end.
+#[test]
+fn the_host_and_a_graph_exchange_datagrams_over_a_tap_and_a_tun_device() {
+    if !cables(&[("a", "hosta")]) {
+        return;
+    }
+    let text = "tap :: KernelTap(10.5.0.1/24, ETHER 02:00:00:00:00:05, DEVNAME tap5, MTU 1400);\n\
+                tap -> kinds :: Classifier(12/0806 20/0001, 12/0800);\n\
+                kinds [0] -> ARPResponder(10.5.0.0/24 02:00:00:00:00:06) -> tap;\n\
+                kinds [1] -> Strip(14) -> CheckIPHeader -> IPClassifier(dst udp port 7) -> got :: Counter -> Discard;\n\
+                TimedSource(0.05, DATA hello) -> UDPIPEncap(10.5.0.2, 7, 10.5.0.1, 7000)\n\
+                -> EtherEncap(0x0800, 02:00:00:00:00:06, 02:00:00:00:00:05) -> tap;\n\
+                tun :: KernelTun(10.6.0.1/24, DEVNAME tun6) -> IPClassifier(dst udp port 8) -> ip :: Counter -> Discard;\n\
+                TimedSource(0.05, DATA hi) -> UDPIPEncap(10.6.0.2, 8, 10.6.0.1, 7001) -> tun;";
+    let handlers = ["got.count", "ip.count", "tap.drops", "tun.drops", "tap.dev_name"];
+    let mut arguments = vec!["-e", text];
+    arguments.extend(handlers.iter().flat_map(|handler| ["-h", handler]));
+    let graph = RunningGraph::start(&arguments);
+    for (own, other, content) in
+        [("10.5.0.1:7000", "10.5.0.2:7", "hello"), ("10.6.0.1:7001", "10.6.0.2:8", "hi")]
+    {
+        wait_for(|| UdpSocket::bind(own).is_ok());
+        let socket = UdpSocket::bind(own).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut buffer = [0; 100];
+        let (length, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from), (content.as_bytes(), other.parse().unwrap()));
+        for _ in 0..3 {
+            socket.send_to(b"to the graph", other).unwrap();
+        }
+    }
+    assert!(shell("ip link show dev tap5").contains("mtu 1400"));
+    // What was sent has come when the counters are read: the graph takes all before it ends, or a little later.
+    std::thread::sleep(Duration::from_millis(500));
+    let output = graph.end("INT");
+    assert_eq!((handler(&output, "got.count"), handler(&output, "ip.count")), (3, 3), "{output}");
+    assert_eq!((handler(&output, "tap.drops"), handler(&output, "tun.drops")), (0, 0), "{output}");
+    assert!(!shell("ip link show").contains("tap5"));
+}
+
+/// Without a FromHost, the host receives the IP packets of a ToHost; a FromHost exchanges frames with the host.
+#[test]
+fn the_host_receives_the_packets_of_a_to_host() {
+    if !cables(&[("a", "hosta")]) {
+        return;
+    }
+    shell(
+        "ip link set dev lo up; ip address add 10.7.0.1/32 dev lo; echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter",
+    );
+    shell("echo 0 > /proc/sys/net/ipv4/conf/default/rp_filter");
+    let receive = |arguments: &[&str], content: &[u8]| {
+        let socket = UdpSocket::bind("0.0.0.0:7000").unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let graph = RunningGraph::start(arguments);
+        let mut buffer = [0; 100];
+        let (length, _) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], content);
+        graph.end("INT")
+    };
+    let text = "TimedSource(0.05, DATA alone) -> UDPIPEncap(10.7.0.2, 7, 10.7.0.1, 7000)\n\
+                -> EtherEncap(0x0800, 02:00:00:00:00:06, 02:00:00:00:00:05) -> to :: ToHost;";
+    let output = receive(&["-e", text, "-h", "to.count", "-h", "to.drops"], b"alone");
+    assert_eq!(handler(&output, "to.drops"), 0, "{output}");
+    let text = "FromHost(fake0, 10.8.0.1/24, ETHER 02:00:00:00:00:05) -> from :: Counter -> Discard;\n\
+                TimedSource(0.05, DATA frames) -> UDPIPEncap(10.8.0.2, 7, 10.8.0.1, 7000)\n\
+                -> EtherEncap(0x0800, 02:00:00:00:00:06, 02:00:00:00:00:05) -> to :: ToHost(fake0);";
+    let output = receive(&["-e", text, "-h", "to.count", "-h", "to.drops"], b"frames");
+    assert_eq!(handler(&output, "to.drops"), 0, "{output}");
+}

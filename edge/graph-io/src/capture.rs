@@ -1,5 +1,6 @@
 //! The system of graphs: captures that are read and written, whole files, devices and the terminal.
 
+use crate::control_port::HostControlPort;
 use crate::host_device;
 use crate::receive::InterfaceReceiver;
 use crate::send::InterfaceSender;
@@ -13,9 +14,9 @@ use std::path::Path;
 use std::rc::{Rc, Weak};
 use weir_abi::Descriptor;
 use weir_graph::engine::{
-    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceOptions, DeviceWaker, HostDevice,
-    HostDeviceOptions, LineReader, PacketSocket, ReceivingDevice, SendingDevice, SocketOptions, SourceBlock,
-    System, TextOutput,
+    BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, ControlPlace, ControlPort, DeviceOptions,
+    DeviceWaker, HostDevice, HostDeviceOptions, LineReader, PacketSocket, ReceivingDevice, SendingDevice,
+    SocketOptions, SourceBlock, System, TextOutput,
 };
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, CaptureOptions, PacketWriter};
 use weir_units::{Escape as _, Nanos, Timestamp};
@@ -222,6 +223,12 @@ impl System for GraphSystem {
             HostSocket::open(options).map_err(|reason| format!("{}: {reason}", options.transport))?;
         self.waiter.add(&options.transport.to_string(), socket.fd())?;
         Ok(Box::new(socket))
+    }
+
+    fn open_control(&mut self, place: &ControlPlace) -> Result<Box<dyn ControlPort>, String> {
+        let port = HostControlPort::open(place)?;
+        self.waiter.add("control socket", port.fd())?;
+        Ok(Box::new(port))
     }
 
     fn wait_for_devices(&mut self, longest: Option<Nanos>) -> bool {

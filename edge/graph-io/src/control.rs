@@ -28,6 +28,9 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 16;
 /// The ports that are tried for `PORT+`.
 const PORTS_TRIED: u16 = 100;
 
+/// The most news about connections that wait to be taken.
+const NEWS_MAX: usize = 1000;
+
 /// The bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
 
@@ -53,6 +56,13 @@ pub enum ControlAddress {
         /// A later port will do.
         or_later: bool,
     },
+    /// A TCP port of all addresses of this host, to which every program and host can connect.
+    PublicPort {
+        /// The port.
+        port: u16,
+        /// A later port will do.
+        or_later: bool,
+    },
     /// A socket in the file system, to which its owner alone can connect.
     File(PathBuf),
 }
@@ -61,8 +71,10 @@ pub enum ControlAddress {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlServerError {
     /// The port cannot be bound.
-    #[error("control socket 127.0.0.1:{port}: {source}")]
+    #[error("control socket {address}:{port}: {source}")]
     Port {
+        /// The address of the interface.
+        address: Ipv4Addr,
         /// The port.
         port: u16,
         /// The system's error.
@@ -100,11 +112,31 @@ struct SharedState {
     /// Ends another kind of wait of this thread, such as one for devices.
     waker: OnceLock<DeviceWaker>,
     next: AtomicU64,
+    /// The news about connections that were not taken yet, each as a line.
+    news: Mutex<Vec<String>>,
     /// The open connections by their number.
     open: Mutex<BTreeMap<u64, PeerStream>>,
 }
 
 impl SharedState {
+    /// Adds a piece of news, unless too many were not taken.
+    fn tell(&self, line: String) {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        if news.len() < NEWS_MAX {
+            news.push(line);
+        }
+        drop(news);
+        self.wake();
+    }
+
+    /// Ends a wait of the graph.
+    fn wake(&self) {
+        self.graph.unpark();
+        if let Some(waker) = self.waker.get() {
+            waker();
+        }
+    }
+
     fn open(&self) -> MutexGuard<'_, BTreeMap<u64, PeerStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,6 +146,7 @@ impl SharedState {
 pub struct ControlServer {
     shared: Arc<SharedState>,
     calls: Receiver<PendingCall>,
+    sender: SyncSender<PendingCall>,
     /// Each with the address by which its thread is woken.
     listeners: Vec<(JoinHandle<()>, ControlAddress)>,
 }
@@ -133,12 +166,13 @@ impl ControlServer {
             graph: thread::current(),
             waker: OnceLock::new(),
             next: AtomicU64::new(0),
+            news: Mutex::default(),
             open: Mutex::default(),
         });
-        let mut server = Self { shared, calls, listeners: Vec::new() };
+        let mut server = Self { shared, calls, sender, listeners: Vec::new() };
         for address in addresses {
             let (listener, address) = PeerListener::bind(address)?;
-            let (shared, sender) = (Arc::clone(&server.shared), sender.clone());
+            let (shared, sender) = (Arc::clone(&server.shared), server.sender.clone());
             let thread = thread::Builder::new()
                 .name("control".to_owned())
                 .spawn(move || listener.accept_all(&shared, &sender))
@@ -146,6 +180,11 @@ impl ControlServer {
             server.listeners.push((thread, address));
         }
         Ok(server)
+    }
+
+    /// Returns a way for this program to call handlers from other threads, as its peers do.
+    pub fn caller(&self) -> ControlCaller {
+        ControlCaller { shared: Arc::clone(&self.shared), calls: self.sender.clone() }
     }
 
     /// Returns the addresses, with the ports that were found.
@@ -168,6 +207,16 @@ impl ControlServer {
             self.shared.is_pending.store(true, Ordering::Release);
         }
         calls
+    }
+
+    /// Returns true if a call may wait.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.shared.is_pending.load(Ordering::Acquire)
+    }
+
+    /// Adds the news about connections to a list.
+    pub(crate) fn take_news(&self, to: &mut Vec<String>) {
+        to.append(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Executes the calls that wait: at most one of each connection, so that the graph goes on.
@@ -199,7 +248,9 @@ impl Drop for ControlServer {
         for (thread, address) in self.listeners.drain(..) {
             // The thread waits for a connection.
             let is_woken = match &address {
-                ControlAddress::Port { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok(),
+                ControlAddress::Port { port, .. } | ControlAddress::PublicPort { port, .. } => {
+                    TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()
+                }
                 ControlAddress::File(path) => UnixStream::connect(path).is_ok(),
             };
             if is_woken {
@@ -220,25 +271,37 @@ impl Drop for ControlServer {
 
 enum PeerListener {
     Tcp(TcpListener),
+    /// Peers are not asked for their user.
+    Public(TcpListener),
     Unix(UnixListener, SocketFile),
+}
+
+/// Binds a port, or one of those behind it.
+fn bind_port(address: Ipv4Addr, port: u16, or_later: bool) -> Result<(TcpListener, u16), ControlServerError> {
+    let last = if or_later { port.saturating_add(PORTS_TRIED) } else { port };
+    let mut tried = port;
+    loop {
+        match TcpListener::bind((address, tried)) {
+            Ok(listener) => {
+                let port = listener.local_addr().map_or(tried, |address| address.port());
+                return Ok((listener, port));
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse && tried < last => tried += 1,
+            Err(source) => return Err(ControlServerError::Port { address, port: tried, source }),
+        }
+    }
 }
 
 impl PeerListener {
     fn bind(address: &ControlAddress) -> Result<(Self, ControlAddress), ControlServerError> {
         match address {
             ControlAddress::Port { port, or_later } => {
-                let last = if *or_later { port.saturating_add(PORTS_TRIED) } else { *port };
-                let mut tried = *port;
-                loop {
-                    match TcpListener::bind((Ipv4Addr::LOCALHOST, tried)) {
-                        Ok(listener) => {
-                            let port = listener.local_addr().map_or(tried, |address| address.port());
-                            return Ok((Self::Tcp(listener), ControlAddress::Port { port, or_later: false }));
-                        }
-                        Err(error) if error.kind() == ErrorKind::AddrInUse && tried < last => tried += 1,
-                        Err(source) => return Err(ControlServerError::Port { port: tried, source }),
-                    }
-                }
+                let (listener, port) = bind_port(Ipv4Addr::LOCALHOST, *port, *or_later)?;
+                Ok((Self::Tcp(listener), ControlAddress::Port { port, or_later: false }))
+            }
+            ControlAddress::PublicPort { port, or_later } => {
+                let (listener, port) = bind_port(Ipv4Addr::UNSPECIFIED, *port, *or_later)?;
+                Ok((Self::Public(listener), ControlAddress::PublicPort { port, or_later: false }))
             }
             ControlAddress::File(path) => match listen(path) {
                 Ok((listener, file)) => {
@@ -273,13 +336,18 @@ impl PeerListener {
         }
     }
 
-    /// Returns the next connection; `None` for one of a user without the right.
-    fn accept(&self) -> io::Result<Option<PeerStream>> {
-        let (mut stream, is_own) = match self {
+    /// Returns the next connection, with its peer for news; `None` for one of a user without the right.
+    fn accept(&self) -> io::Result<Option<(PeerStream, String)>> {
+        let (mut stream, from, is_own) = match self {
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;
                 let is_own = peer::is_own_process(&stream);
-                (PeerStream::Unix(stream), is_own)
+                (PeerStream::Unix(stream), String::new(), is_own)
+            }
+            Self::Public(listener) => {
+                let (stream, peer) = listener.accept()?;
+                _ = stream.set_nodelay(true);
+                (PeerStream::Tcp(stream), format!(" from {peer}"), Ok(true))
             }
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
@@ -289,11 +357,11 @@ impl PeerListener {
                 };
                 // Answers are short.
                 _ = stream.set_nodelay(true);
-                (PeerStream::Tcp(stream), is_own)
+                (PeerStream::Tcp(stream), format!(" from {peer}"), is_own)
             }
         };
         if is_own.unwrap_or(false) {
-            return Ok(Some(stream));
+            return Ok(Some((stream, from)));
         }
         _ = stream.write_all(b"530 permission denied: connect as the user of the graph\r\n");
         Ok(None)
@@ -301,7 +369,11 @@ impl PeerListener {
 }
 
 /// Starts the thread of a connection.
-fn begin(mut stream: PeerStream, shared: &Arc<SharedState>, calls: &SyncSender<PendingCall>) {
+fn begin(
+    (mut stream, from): (PeerStream, String),
+    shared: &Arc<SharedState>,
+    calls: &SyncSender<PendingCall>,
+) {
     if shared.open().len() >= CONTROL_CONNECTIONS_MAX {
         _ = stream.write_all(b"530 too many connections\r\n");
         return;
@@ -312,7 +384,9 @@ fn begin(mut stream: PeerStream, shared: &Arc<SharedState>, calls: &SyncSender<P
     let (of_thread, calls) = (Arc::clone(shared), calls.clone());
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
         // An error of the socket ends the connection.
-        _ = converse(&mut stream, &mut GraphThread { shared: &of_thread, calls });
+        of_thread.tell(format!("opened connection {number}{from}"));
+        _ = converse(&mut stream, &mut ControlCaller { shared: Arc::clone(&of_thread), calls });
+        of_thread.tell(format!("closed connection {number}"));
         linger(&mut stream);
         of_thread.open().remove(&number);
     });
@@ -321,7 +395,7 @@ fn begin(mut stream: PeerStream, shared: &Arc<SharedState>, calls: &SyncSender<P
     }
 }
 
-fn converse(stream: &mut PeerStream, handlers: &mut GraphThread<'_>) -> io::Result<()> {
+fn converse(stream: &mut PeerStream, handlers: &mut ControlCaller) -> io::Result<()> {
     stream.set_write_timeout(WRITE_TIME_MAX)?;
     let mut session = ControlSession::default();
     let mut buffer = vec![0; READ_BYTES];
@@ -356,22 +430,20 @@ fn linger(stream: &mut PeerStream) {
     while Instant::now() < end && stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }
 
-/// The graph, as a connection reaches it.
-struct GraphThread<'s> {
-    shared: &'s SharedState,
+/// The graph, as a connection or another thread reaches it.
+#[derive(Clone)]
+pub struct ControlCaller {
+    shared: Arc<SharedState>,
     calls: SyncSender<PendingCall>,
 }
 
-impl ControlHandlers for GraphThread<'_> {
+impl ControlHandlers for ControlCaller {
     fn call(&mut self, call: HandlerCall) -> Result<String, HandlerError> {
         let gone = || HandlerError { fault: HandlerFault::NoGraph, text: "the graph has ended".to_owned() };
         let (answer, answered) = sync_channel(1);
         self.calls.send(PendingCall { call, answer }).map_err(|_| gone())?;
         self.shared.is_pending.store(true, Ordering::Release);
-        self.shared.graph.unpark();
-        if let Some(waker) = self.shared.waker.get() {
-            waker();
-        }
+        self.shared.wake();
         answered.recv().unwrap_or_else(|_| Err(gone()))
     }
 }

@@ -9,6 +9,7 @@
 mod capture;
 mod clock;
 mod control;
+mod control_port;
 mod host_device;
 mod peer;
 mod receive;
@@ -19,5 +20,7 @@ mod waiter;
 
 pub use capture::GraphSystem;
 pub use clock::SystemClock;
-pub use control::{CONTROL_CONNECTIONS_MAX, ControlAddress, ControlServer, ControlServerError};
+pub use control::{
+    CONTROL_CONNECTIONS_MAX, ControlAddress, ControlCaller, ControlServer, ControlServerError,
+};
 pub use threads::{GraphThreads, ThreadSystem};

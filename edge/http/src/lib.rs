@@ -8,6 +8,7 @@
 //! server of this machine under that host's name.
 
 mod body;
+pub mod metrics;
 mod server;
 
 pub use body::{Gone, RequestBody, ResponseBody, Sink};

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A graph that runs. Dropping it ends it.
-struct Running(Option<Child>);
+pub struct Running(Option<Child>);
 
 impl Running {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
+    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .current_dir(folder)
             .args(["graph", "run"])
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-fn eventually<T>(mut find: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(mut find: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = find() {
@@ -141,7 +141,7 @@ fn eventually<T>(mut find: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -147,7 +147,7 @@ impl Element for Pad {
     reconfigured_fields!(length);
 
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -76,7 +76,7 @@ struct Unstrip {
 
 impl Element for Unstrip {
     handlers! {
-        "drops": "the number of packets that would have got too long", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that would have got too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -37,7 +37,7 @@ struct StripToNetworkHeader {
 
 impl Element for StripToNetworkHeader {
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

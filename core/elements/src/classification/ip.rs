@@ -191,8 +191,13 @@ const NAME_BYTES: [[u8; 9]; LISTED] = {
 
 /// The handlers, that of the program first.
 static HANDLERS: [HandlerDefinition; LISTED + 1] = {
-    const PROGRAM: HandlerDefinition =
-        HandlerDefinition { name: "program", reads: true, writes: false, description: "the tests" };
+    const PROGRAM: HandlerDefinition = HandlerDefinition {
+        name: "program",
+        reads: true,
+        writes: false,
+        measure: None,
+        description: "the tests",
+    };
     let mut all = [PROGRAM; LISTED + 1];
     let mut index = 0;
     while index < LISTED {
@@ -204,6 +209,7 @@ static HANDLERS: [HandlerDefinition; LISTED + 1] = {
             },
             reads: true,
             writes: true,
+            measure: None,
             description: "the pattern of this output",
         };
         index += 1;

@@ -256,8 +256,8 @@ impl Element for FromDevice {
     }
 
     handlers! {
-        "count": "the number of received packets", read |this, _, _| Ok(this.count.to_string());
-        "kernel_drops": "the number of packets that were lost before they were received",
+        "count": counter "the number of received packets", read |this, _, _| Ok(this.count.to_string());
+        "kernel_drops": counter "the number of packets that were lost before they were received",
             read |this, _, _| Ok(this.receiver.lost().to_string());
         "encap": "ETHER, or IP for an interface without link headers",
             read |this, _, _| Ok(link_name(this.receiver.link_type()).to_owned());

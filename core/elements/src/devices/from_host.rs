@@ -173,8 +173,8 @@ impl Element for FromHost {
         "dev_name": "the name of the device", read |this, _, _| Ok(this.device.name());
         "signal": "true if there is room behind FromHost",
             read |this, _, cx| Ok(cx.is_active(&this.waits_for).to_string());
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
-        "drops": "the number of packets that were lost in the kernel",
+        "count": counter "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "drops": counter "the number of packets that were lost in the kernel",
             read |this, _, _| Ok(this.receiver.lost().to_string());
     }
 }

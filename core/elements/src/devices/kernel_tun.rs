@@ -240,10 +240,10 @@ impl Element for KernelTun {
 
     handlers! {
         "dev_name": "the name of the device", read |this, _, _| Ok(this.device.name());
-        "packets": "the number of packets that the host has sent", read |this, _, _| Ok(this.packets.to_string());
+        "packets": counter "the number of packets that the host has sent", read |this, _, _| Ok(this.packets.to_string());
         "selected_calls": "the number of times that packets were received",
             read |this, _, _| Ok(this.calls.to_string());
-        "drops": "the number of packets to the host that were lost",
+        "drops": counter "the number of packets to the host that were lost",
             read |this, _, _| Ok(this.lost.total().to_string());
         "drop_details": "the lost packets by reason", read |this, _, _| this.lost.details();
     }

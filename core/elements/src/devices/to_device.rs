@@ -164,8 +164,8 @@ impl Element for ToDevice {
     }
 
     handlers! {
-        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
-        "drops": "the number of lost packets", read |this, _, _| Ok(this.lost.total().to_string());
+        "count": counter "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "drops": counter "the number of lost packets", read |this, _, _| Ok(this.lost.total().to_string());
         "drop_details": "the lost packets by reason", read |this, _, _| this.lost.details();
         "encap": "ETHER, or IP for an interface without link headers",
             read |this, _, _| Ok(this.link_type.map_or("ETHER", link_name).to_owned());

@@ -205,8 +205,8 @@ impl Element for ToHost {
 
     handlers! {
         "dev_name": "the name of the device", read |this, _, _| Ok(this.device.name());
-        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
-        "drops": "the number of lost packets", read |this, _, _| Ok(this.lost.total().to_string());
+        "count": counter "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "drops": counter "the number of lost packets", read |this, _, _| Ok(this.lost.total().to_string());
         "drop_details": "the lost packets by reason", read |this, _, _| this.lost.details();
     }
 }

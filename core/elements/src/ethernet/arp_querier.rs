@@ -322,11 +322,11 @@ impl Element for ArpQuerier {
                     format!("{} packets killed\n{queries} ARP queries sent\n", drops + state.drops())
                 })
             };
-        "queries": "the number of requests", read |this, _, _| Ok(this.queries.to_string());
-        "responses": "the number of packets at input 1", read |this, _, _| Ok(this.responses.to_string());
-        "drops": "the number of packets without a next hop", read |this, _, _| Ok(this.drops.to_string());
-        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
-        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
+        "queries": counter "the number of requests", read |this, _, _| Ok(this.queries.to_string());
+        "responses": counter "the number of packets at input 1", read |this, _, _| Ok(this.responses.to_string());
+        "drops": counter "the number of packets without a next hop", read |this, _, _| Ok(this.drops.to_string());
+        "count": gauge "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
+        "length": gauge "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
         "insert": "sets an entry", write |this, value, cx| insert(&this.state, value, cx);
         "delete": "makes an entry not valid", write |this, value, cx| delete(&this.state, value, cx);
         "clear": "removes all entries, and sets the counts to 0",

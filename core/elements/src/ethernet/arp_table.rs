@@ -141,9 +141,9 @@ impl Element for ArpTable {
 
     handlers! {
         "table": "the entries", read |this, _, cx| table(&this.state, cx);
-        "drops": "the number of discarded packets", read |this, _, cx| current(&this.state, cx, NeighborCache::drops);
-        "count": "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
-        "length": "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
+        "drops": counter "the number of discarded packets", read |this, _, cx| current(&this.state, cx, NeighborCache::drops);
+        "count": gauge "the number of entries", read |this, _, cx| current(&this.state, cx, NeighborCache::count);
+        "length": gauge "the number of packets that wait", read |this, _, cx| current(&this.state, cx, NeighborCache::length);
         "insert": "sets an entry", write |this, value, cx| insert(&this.state, value, cx);
         "delete": "makes an entry not valid", write |this, value, cx| delete(&this.state, value, cx);
         "clear": "removes all entries",

@@ -37,7 +37,7 @@ struct DropBroadcasts {
 
 impl Element for DropBroadcasts {
     handlers! {
-        "drops": "the number of broadcasts and multicasts", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of broadcasts and multicasts", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

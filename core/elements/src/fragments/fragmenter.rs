@@ -223,7 +223,7 @@ impl Element for IpFragmenter {
     }
 
     handlers! {
-        "drops": "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
         "fragments": "the number of fragments", read |this, _, _| Ok(this.fragments.to_string());
     }
 }

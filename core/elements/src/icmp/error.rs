@@ -264,7 +264,7 @@ impl Element for IcmpError {
                 this.path_mtu = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "drops": "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

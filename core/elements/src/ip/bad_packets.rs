@@ -91,7 +91,7 @@ macro_rules! bad_packets {
         }
 
         weir_graph::handlers! {
-            "drops": "the number of refused packets", read |this, _, _| Ok(this.bad.total().to_string());
+            "drops": counter "the number of refused packets", read |this, _, _| Ok(this.bad.total().to_string());
             "drop_details": "the number of refused packets by reason", read |this, _, _| Ok(this.bad.details());
         }
     };

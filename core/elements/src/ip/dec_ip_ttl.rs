@@ -50,7 +50,7 @@ struct DecIpTtl {
 
 impl Element for DecIpTtl {
     handlers! {
-        "drops": "the number of packets that expired or had no IP header",
+        "drops": counter "the number of packets that expired or had no IP header",
             read |this, _, _| Ok(this.drops.to_string());
         "active": "false if all packets pass unchanged",
             read |this, _, _| Ok(this.is_active.to_string()),

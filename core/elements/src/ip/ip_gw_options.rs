@@ -50,7 +50,7 @@ struct IpGwOptions {
 
 impl Element for IpGwOptions {
     handlers! {
-        "drops": "the number of packets with a wrong option, or without IP header",
+        "drops": counter "the number of packets with a wrong option, or without IP header",
             read |this, _, _| Ok(this.drops.to_string());
     }
 }

@@ -86,7 +86,7 @@ impl IpOutputCombo {
 
 impl Element for IpOutputCombo {
     handlers! {
-        "drops": "the number of packets that were discarded as broadcasts, or without IP header",
+        "drops": counter "the number of packets that were discarded as broadcasts, or without IP header",
             read |this, _, _| Ok(this.drops.to_string());
     }
 }

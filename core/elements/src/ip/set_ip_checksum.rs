@@ -38,7 +38,7 @@ struct SetIpChecksum {
 
 impl Element for SetIpChecksum {
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

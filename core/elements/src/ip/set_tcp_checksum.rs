@@ -44,7 +44,7 @@ struct SetTcpChecksum {
 
 impl Element for SetTcpChecksum {
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -39,7 +39,7 @@ struct SetUdpChecksum {
 
 impl Element for SetUdpChecksum {
     handlers! {
-        "drops": "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -491,9 +491,9 @@ impl Element for AggregateFlows {
     }
 
     handlers! {
-        "count": "the number of flows in the table", read |this, _, _| Ok(this.table.len().to_string());
+        "count": gauge "the number of flows in the table", read |this, _, _| Ok(this.table.len().to_string());
         "flows": "the number of flows so far", read |this, _, _| Ok(this.number.to_string());
-        "evicted": "the number of flows that were ended because the table was full",
+        "evicted": counter "the number of flows that were ended because the table was full",
             read |this, _, _| Ok(this.evicted.to_string());
         "clear": "ends all flows, and sends the packets that wait",
             write |this, _, cx| {

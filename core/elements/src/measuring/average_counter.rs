@@ -75,8 +75,8 @@ impl Element for AverageCounter {
     }
 
     handlers! {
-        "count": "the number of packets", read |this, _, _| Ok(this.packets.to_string());
-        "byte_count": "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.packets.to_string());
+        "byte_count": counter "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
         "rate": "packets per second", read |this, _, _| Ok(this.rate(this.packets));
         "byte_rate": "bytes per second", read |this, _, _| Ok(this.rate(this.bytes));
         "reset": "begins anew",

@@ -121,8 +121,8 @@ impl Element for Counter {
     }
 
     handlers! {
-        "count": "the number of packets", read |this, _, _| Ok(this.packets.to_string());
-        "byte_count": "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.packets.to_string());
+        "byte_count": counter "the number of bytes", read |this, _, _| Ok(this.bytes.to_string());
         "rate": "packets per second", read |this, _, cx| Ok(this.packet_rate.text(cx.services.now(), 0));
         "bit_rate": "bits per second", read |this, _, cx| Ok(this.byte_rate.text(cx.services.now(), 3));
         "byte_rate": "bytes per second", read |this, _, cx| Ok(this.byte_rate.text(cx.services.now(), 0));

@@ -155,8 +155,8 @@ pub trait StoredPackets {
 macro_rules! queue_handlers {
     () => {
         weir_graph::handlers! {
-            "length": "the number of stored packets", read |this, _, _| Ok(this.length().to_string());
-            "highwater_length": "the most packets that were stored", read |this, _, _| Ok(this.highwater().to_string());
+            "length": gauge "the number of stored packets", read |this, _, _| Ok(this.length().to_string());
+            "highwater_length": gauge "the most packets that were stored", read |this, _, _| Ok(this.highwater().to_string());
             "capacity": "the most packets that are stored",
                 read |this, _, _| Ok(this.capacity().to_string()),
                 write |this, value, cx| {
@@ -167,7 +167,7 @@ macro_rules! queue_handlers {
                     this.set_capacity(capacity as usize, cx);
                     Ok(String::new())
                 };
-            "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops().to_string());
+            "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops().to_string());
             "reset_counts": "sets drops and highwater_length back",
                 write |this, _, _| {
                     this.reset_counts();

@@ -149,7 +149,7 @@ impl Element for RatedUnqueue {
                 cx.schedule();
                 Ok(String::new())
             };
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.count.to_string());
         "calls": "the runs of the task, and how they ended",
             read |this, _, _| Ok(format!(
                 "{} calls to run_task()\n{} empty runs\n{} pushes\n{} failed pulls\n",

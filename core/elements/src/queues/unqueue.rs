@@ -87,7 +87,7 @@ impl Element for Unqueue {
     }
 
     handlers! {
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.count.to_string());
         "active": "false if no packets are pulled",
             read |this, _, _| Ok(this.active.to_string()),
             write |this, value, cx| {

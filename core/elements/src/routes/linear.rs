@@ -114,7 +114,7 @@ impl Element for StaticLookup {
     handlers! {
         "table": "the routes", read |this, _, _| Ok(this.0.table());
         "lookup": "the output and the gateway for an address", read |this, address, _| this.0.describe(address);
-        "drops": "the number of packets without a route", read |this, _, _| Ok(this.0.drops().to_string());
+        "drops": counter "the number of packets without a route", read |this, _, _| Ok(this.0.drops().to_string());
     }
 }
 

@@ -334,7 +334,7 @@ impl<I: RouteIndex> Element for IpLookup<I> {
     handlers! {
         "table": "the routes", read |this, _, _| Ok(this.table());
         "lookup": "the output and the gateway for an address", read |this, address, _| this.describe(address);
-        "drops": "the number of packets without a route", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets without a route", read |this, _, _| Ok(this.drops.to_string());
         "add": "adds a route", write |this, value, _| this.change(RouteCommand::Add, value);
         "set": "adds or replaces a route", write |this, value, _| this.change(RouteCommand::Set, value);
         "remove": "removes a route", write |this, value, _| this.change(RouteCommand::Remove, value);

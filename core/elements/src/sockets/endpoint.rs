@@ -263,9 +263,9 @@ impl Element for SocketElement {
     }
 
     handlers! {
-        "received": "the number of received packets", read |this, _, _| Ok(this.state.received.to_string());
-        "sent": "the number of sent packets", read |this, _, _| Ok(this.state.sent.to_string());
-        "drops": "the number of packets that could not be sent",
+        "received": counter "the number of received packets", read |this, _, _| Ok(this.state.received.to_string());
+        "sent": counter "the number of sent packets", read |this, _, _| Ok(this.state.sent.to_string());
+        "drops": counter "the number of packets that could not be sent",
             read |this, _, _| Ok(this.state.lost.total().to_string());
         "drop_details": "the lost packets by reason", read |this, _, _| this.state.lost.details();
     }

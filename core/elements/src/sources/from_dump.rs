@@ -386,7 +386,7 @@ impl Element for FromDump {
     }
 
     handlers! {
-        "count": "the number of packets for output 0", read |this, _, _| Ok(this.replay.count().to_string());
+        "count": counter "the number of packets for output 0", read |this, _, _| Ok(this.replay.count().to_string());
         "reset_counts": "sets the count to 0",
             write |this, _, _| {
                 this.replay.reset_count();

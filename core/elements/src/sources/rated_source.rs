@@ -135,7 +135,7 @@ impl Element for RatedSource {
     }
 
     handlers! {
-        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
         "reset": "sets the count to 0, and goes on",
             write |this, _, cx| {
                 this.count = 0;

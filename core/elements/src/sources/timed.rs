@@ -202,7 +202,7 @@ impl Element for TimedSource {
                 }
                 Ok(String::new())
             };
-        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
         "reset": "sets the count to 0, and goes on",
             write |this, _, cx| {
                 this.count = 0;
@@ -240,7 +240,7 @@ impl Element for TimedSink {
         "interval": "the time from packet to packet",
             read |this, _, _| Ok(crate::values::interval(this.pace.interval)),
             write |this, value, _| this.pace.set_interval(value);
-        "count": "the number of discarded packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of discarded packets", read |this, _, _| Ok(this.count.to_string());
     }
 }
 

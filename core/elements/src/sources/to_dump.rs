@@ -182,7 +182,7 @@ impl Element for ToDump {
     }
 
     handlers! {
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.count.to_string());
         "filename": "the capture", read |this, _, _| Ok(this.file.clone());
         "reset_counts": "sets the count to 0",
             write |this, _, _| {

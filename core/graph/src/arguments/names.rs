@@ -169,7 +169,9 @@ impl ArgumentValue for IpProtocol {
         if parse_unsigned(text).is_some() {
             return u8::parse_argument(text, context).map(Self);
         }
-        protocol_number(text).map(Self).ok_or(ArgumentFault::Type("IP protocol"))
+        // Lists of protocols have names in capitals as aliases.
+        let number = protocol_number(text).or_else(|| protocol_number(&text.to_ascii_lowercase()));
+        number.map(Self).ok_or(ArgumentFault::Type("IP protocol"))
     }
 
     fn placeholder() -> Self {

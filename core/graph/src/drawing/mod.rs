@@ -34,6 +34,7 @@ mod tree;
 use crate::engine::{Effects, ElementCost, OrderDependence};
 use crate::engine::{ElementClass, ElementClasses, ElementPorts, GraphError, connect_ports};
 use crate::language::FlatConfiguration;
+use std::collections::BTreeMap;
 
 /// The most boxes of a picture. With more, compound elements are drawn as single boxes.
 pub const BOXES_MAX: usize = 5_000;
@@ -123,12 +124,26 @@ pub fn draw(
     classes: &dyn ElementClasses,
     options: &DrawingOptions,
 ) -> Result<GraphDrawing, DrawingError> {
+    draw_with_notes(configuration, classes, options, &BTreeMap::new())
+}
+
+/// Draws a configuration as [`draw`] does, with further lines in the boxes of elements, by the names of these.
+///
+/// # Errors
+///
+/// As for [`draw`].
+pub fn draw_with_notes(
+    configuration: &FlatConfiguration,
+    classes: &dyn ElementClasses,
+    options: &DrawingOptions,
+    notes: &BTreeMap<String, Vec<String>>,
+) -> Result<GraphDrawing, DrawingError> {
     let FlatConfiguration { elements, connections, .. } = configuration;
     let known: Vec<&ElementClass> =
         elements.iter().map(|element| classes.find(&element.class).unwrap_or(&UNKNOWN)).collect();
     let ports: Vec<ElementPorts> =
         connect_ports(elements, connections, &known).map_err(DrawingError::Graph)?;
-    let tree = tree::DrawingTree::new(configuration, &known, &ports, options.depth)?;
+    let tree = tree::DrawingTree::new(configuration, &known, &ports, options.depth, notes)?;
     let text = match options.format {
         DrawingFormat::Svg => svg::write(&tree, &layout::lay_out(&tree)?),
         DrawingFormat::Dot => dot::write(&tree),

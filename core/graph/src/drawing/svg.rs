@@ -78,7 +78,9 @@ impl Caption {
                     None => (name, String::new(), Some(one_line(&declared.class, NAME_MAX))),
                 };
                 let configuration = Some(configuration).filter(|text| !text.is_empty());
-                let small = class.into_iter().chain(configuration).collect();
+                let notes = tree.notes.get(&*declared.name).into_iter().flatten();
+                let notes = notes.map(|note| beginning(note, CONFIGURATION_MAX));
+                let small = class.into_iter().chain(configuration).chain(notes).collect();
                 Self { name: one_line(name, NAME_MAX), suffix, small }
             }
             BoxContent::Compound(compound) => {

@@ -57,6 +57,8 @@ type BorderKey = (usize, bool, usize, u32);
 
 /// The boxes of a picture. The first one is the whole picture.
 pub(super) struct DrawingTree<'c> {
+    /// Further lines in the boxes of elements, by their names.
+    pub notes: &'c BTreeMap<String, Vec<String>>,
     pub configuration: &'c FlatConfiguration,
     pub boxes: Vec<DrawnBox>,
     /// The number of compound elements that are drawn as single boxes because of the limits.
@@ -73,11 +75,13 @@ impl<'c> DrawingTree<'c> {
         classes: &[&ElementClass],
         ports: &[ElementPorts],
         depth: Option<usize>,
+        notes: &'c BTreeMap<String, Vec<String>>,
     ) -> Result<Self, DrawingError> {
         let wanted = depth.unwrap_or(usize::MAX);
         let fitting = fitting_depth(configuration, wanted)?;
         let mut tree = Self {
             configuration,
+            notes,
             boxes: Vec::new(),
             collapsed: 0,
             box_of: vec![0; configuration.elements.len()],

@@ -210,23 +210,36 @@ pub struct HandlerDefinition {
     pub reads: bool,
     /// It can be written.
     pub writes: bool,
+    /// The kind of number that reading gives, for rates and metrics; `None` for other values.
+    pub measure: Option<MeasureKind>,
     /// The value, in words.
     pub description: &'static str,
 }
 
-/// Makes the handlers of an element: the table, and the two functions that call them. Each line has the name, then
-/// `read` or `write` or both with a closure, then a description.
+/// The kind of number that a handler gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasureKind {
+    /// A number of events, which only grows until it is set to 0.
+    Counter,
+    /// A present value.
+    Gauge,
+}
+
+/// Makes the handlers of an element: the table, and the two functions that call them. Each line has the name, a
+/// description, then `read` or `write` or both with a closure. `counter` or `gauge` before the description marks a number
+/// for rates and metrics.
 ///
 /// A reading closure gets the element, the argument and the context, and returns a text. A writing closure gets the
 /// element, the value and the context, and returns a text, mostly an empty one, or a reason.
 #[macro_export]
 macro_rules! handlers {
-    ($($name:literal: $description:literal $(, read $read:expr)? $(, write $write:expr)?;)*) => {
+    ($($name:literal: $($measure:ident)? $description:literal $(, read $read:expr)? $(, write $write:expr)?;)*) => {
         fn handlers(&self) -> &'static [$crate::engine::HandlerDefinition] {
             &[$($crate::engine::HandlerDefinition {
                 name: $name,
                 reads: $crate::is_given!($($read)?),
                 writes: $crate::is_given!($($write)?),
+                measure: $crate::measure_kind!($($measure)?),
                 description: $description,
             }),*]
         }
@@ -287,6 +300,21 @@ macro_rules! reconfigured_fields {
             })?
             true
         }
+    };
+}
+
+/// The kind of number that a word states.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! measure_kind {
+    () => {
+        None
+    };
+    (counter) => {
+        Some($crate::engine::MeasureKind::Counter)
+    };
+    (gauge) => {
+        Some($crate::engine::MeasureKind::Gauge)
     };
 }
 

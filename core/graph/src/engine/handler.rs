@@ -5,6 +5,7 @@
 
 use super::context::ElementContext;
 use super::element::{HandlerDefinition, Reason};
+use super::measures::MEASURES;
 use super::threads::ThreadedGraph;
 use crate::control::{HandlerAction, HandlerCall};
 use crate::language::{FlatConfiguration, FlatLayout, Requirement};
@@ -50,7 +51,7 @@ const fn definition(
     writes: bool,
     description: &'static str,
 ) -> HandlerDefinition {
-    HandlerDefinition { name, reads, writes, description }
+    HandlerDefinition { name, reads, writes, measure: None, description }
 }
 
 /// The handlers that every element has.
@@ -80,6 +81,7 @@ const OF_GRAPHS: &[HandlerDefinition] = &[
     definition("classes", true, false, "the classes of the elements"),
     definition("handlers", true, false, "the names of all handlers of the graph"),
     definition("errors", true, false, "the errors of the latest hotconfig"),
+    definition(MEASURES, true, false, "the counters and levels of all elements"),
     definition("stop", false, true, "stops the driver"),
     definition(REPLACES, false, true, "replaces the graph by another configuration"),
 ];
@@ -337,6 +339,8 @@ fn read_common(cx: &mut ElementContext<'_>, index: usize, handler: &str) -> Opti
             list(&all, OwnHandlers::of(cx, index))
         }
         "ports" => ports(cx, index),
+        // Not listed: the handler of the graph is for programs.
+        MEASURES => super::measures::of_element(cx, index),
         "scheduled" => {
             cx.services.schedule.tickets(index)?;
             cx.services.schedule.is_scheduled(index).to_string()
@@ -421,6 +425,7 @@ fn read_global(cx: &mut ElementContext<'_>, name: &str) -> Option<String> {
             lines(&mut all.into_iter().map(str::to_owned))
         }
         "handlers" => list(&of_graph(cx), OwnHandlers::default()),
+        MEASURES => super::measures::of_graph(cx),
         "errors" => {
             let of_threads = || threaded(cx)?.replacement_errors();
             cx.services

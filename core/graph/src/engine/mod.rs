@@ -18,6 +18,7 @@ mod effects;
 mod element;
 mod endpoints;
 mod handler;
+mod measures;
 mod names;
 mod order;
 mod packet;
@@ -49,7 +50,7 @@ pub use effects::{
     TextLines, TextOutput,
 };
 pub use element::{
-    BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, Reason, RouteBatch,
+    BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, MeasureKind, Reason, RouteBatch,
     RoutingElement, TaskRun, most_packets, route_each,
 };
 pub use endpoints::{
@@ -57,6 +58,7 @@ pub use endpoints::{
     SocketEvents, SocketOptions, SocketSend, SocketState, SocketTransport,
 };
 pub use handler::{HandlerError, HandlerFault, REPLACES};
+pub use measures::{ElementMeasure, MEASURES, read_measures};
 pub use names::DefinedNames;
 pub use packet::{
     ArrivedPackets, GraphPacket, HEADROOM, PACKET_BYTES_MAX, PacketPool, PacketType, SourceBlock,

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod control_element;
 mod graphs;
 mod handlers;
 mod queues;
 mod random;
+mod sockets;
 mod support;

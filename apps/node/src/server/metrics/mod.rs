@@ -1,13 +1,9 @@
-//! Metrics for Prometheus: snapshots in the OpenMetrics text format, served by a small HTTP server ([`serve`]).
+//! Metrics for Prometheus: snapshots in the OpenMetrics text format, served by the HTTP server of [`weir_http::metrics`].
 //!
 //! Names follow Prometheus's conventions: base units, the unit last in the name, `_total` for counters. Each series exists
 //! from the creation of its object on, starting at zero, until the object is removed. Only a series of started processes
 //! begins with the first process of its role and isolation. A module that the node has unloaded keeps its series until
 //! its name is used again.
-
-mod server;
-
-pub use server::{THREAD, prepare, serve};
 
 use crate::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, ProcessStatus,
@@ -17,46 +13,39 @@ use crate::server::deliveries;
 use crate::sessions::channel_plan;
 use crate::sessions::link::drops;
 use crate::sessions::snapshot;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
 use weir_datapath::egress::OutputCounters;
 use weir_datapath::plan::ChannelPlanCounters;
 use weir_demux::FragmentCounters;
+use weir_http::HttpServer;
+use weir_http::metrics::{
+    MetricLabels as Labels, MetricSamples as Samples, MetricsSource, MetricsWriter as Writer, float, labels,
+    render_metrics,
+};
+pub use weir_http::metrics::{THREAD, prepare};
 use weir_ledger::{DropCause, LostUnit, Usage};
 use weir_trust::grant::{Resource, ShownUsage};
 
 /// Renders a snapshot in the OpenMetrics text format.
 pub fn render(snapshot: Snapshot) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(MetricsSnapshot(snapshot)));
-    let mut out = String::new();
-    // Writing into a String cannot fail.
-    let _ = text::encode(&mut out, &registry);
-    out
+    render_metrics(MetricsSnapshot(snapshot))
 }
 
-/// A snapshot as a collector of metrics.
+/// Serves requests for `/metrics` until the server is stopped.
+///
+/// # Errors
+/// The listener cannot be watched.
+pub fn serve(
+    server: HttpServer,
+    snapshot: impl Fn() -> Snapshot + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    weir_http::metrics::serve(server, move || render(snapshot()))
+}
+
+/// A snapshot as a source of metrics.
 #[derive(Debug)]
 struct MetricsSnapshot(Snapshot);
-
-/// The labels of a sample.
-type Labels = Vec<(&'static str, String)>;
-
-/// The samples of a family, each with its labels.
-enum Samples {
-    /// Values that only grow.
-    Counter(Vec<(Labels, u64)>),
-    /// Times in ns that only grow. They are written in seconds.
-    NanosCounter(Vec<(Labels, u64)>),
-    /// Present values.
-    Gauge(Vec<(Labels, u64)>),
-    /// Present values that are no whole numbers.
-    FractionGauge(Vec<(Labels, f64)>),
-}
 
 /// Returns one sample for each of these objects.
 fn samples_of<T>(
@@ -88,81 +77,30 @@ fn samples_by_label<'a, T: 'a>(
     samples
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "nanoseconds stay exact to the microsecond for 270 years, and shares to six digits"
-)]
-fn float(value: u64) -> f64 {
-    value as f64
-}
-
-/// Writes families of samples to an encoder.
-struct Writer<'a>(DescriptorEncoder<'a>);
-
-impl Writer<'_> {
-    /// Writes a family of samples. `name` is without the unit; `unit` is empty for plain numbers.
-    fn family(&mut self, name: &str, unit: &str, help: &str, samples: Samples) -> Result<(), Error> {
-        let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
-        let kind = match samples {
-            Samples::Counter(_) | Samples::NanosCounter(_) => MetricType::Counter,
-            Samples::Gauge(_) | Samples::FractionGauge(_) => MetricType::Gauge,
-        };
-        let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        // A sample without labels is written without braces.
-        let mut write_sample =
-            |labels: &Labels, write: &dyn Fn(&mut MetricEncoder<'_>) -> Result<(), Error>| {
-                if labels.is_empty() {
-                    write(&mut encoder)
-                } else {
-                    write(&mut encoder.encode_family(labels)?)
-                }
-            };
-        match samples {
-            Samples::Counter(samples) => samples.iter().try_for_each(|(labels, value)| {
-                write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(value, None))
-            }),
-            Samples::NanosCounter(samples) => samples.iter().try_for_each(|(labels, nanos)| {
-                let seconds = float(*nanos) / 1e9;
-                write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
-            }),
-            Samples::Gauge(samples) => samples.iter().try_for_each(|(labels, value)| {
-                // The encoder takes signed numbers. No gauge comes near their maximum.
-                let value = i64::try_from(*value).unwrap_or(i64::MAX);
-                write_sample(labels, &|to| to.encode_gauge(&value))
-            }),
-            Samples::FractionGauge(samples) => samples
-                .iter()
-                .try_for_each(|(labels, share)| write_sample(labels, &|to| to.encode_gauge(share))),
-        }
-    }
-}
-
-impl Collector for MetricsSnapshot {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let mut to = Writer(encoder);
-        self.node(&mut to)?;
-        self.processes(&mut to)?;
-        self.cores(&mut to)?;
-        self.interfaces(&mut to)?;
-        self.sessions(&mut to)?;
-        self.limits(&mut to)?;
-        self.processors(&mut to)?;
-        self.channels(&mut to)?;
-        self.links(&mut to)?;
-        self.outputs(&mut to)?;
-        self.modules(&mut to)?;
-        self.tables(&mut to)?;
-        self.views(&mut to)?;
-        self.remote(&mut to)?;
-        self.revocations(&mut to)
+impl MetricsSource for MetricsSnapshot {
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        self.node(to)?;
+        self.processes(to)?;
+        self.cores(to)?;
+        self.interfaces(to)?;
+        self.sessions(to)?;
+        self.limits(to)?;
+        self.processors(to)?;
+        self.channels(to)?;
+        self.links(to)?;
+        self.outputs(to)?;
+        self.modules(to)?;
+        self.tables(to)?;
+        self.views(to)?;
+        self.remote(to)?;
+        self.revocations(to)
     }
 }
 
 impl MetricsSnapshot {
     fn node(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let Snapshot { node, version, uptime_ns, memory, .. } = &self.0;
-        to.0.encode_descriptor("weir_node", "The node", None, MetricType::Info)?
-            .encode_info(&labels([("node", node), ("version", version)]))?;
+        to.info("weir_node", "The node", &labels([("node", node), ("version", version)]))?;
         let single = |value| vec![(Labels::new(), value)];
         let uptime = vec![(Labels::new(), float(*uptime_ns) / 1e9)];
         to.family(
@@ -602,10 +540,6 @@ impl MetricsSnapshot {
         let memory = Samples::Gauge(samples_of(all(), |module| module.memory));
         to.family("weir_module_memory", "bytes", "Memory of the module", memory)
     }
-}
-
-fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
-    pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
 #[cfg(test)]

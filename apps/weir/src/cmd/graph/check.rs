@@ -32,6 +32,7 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
     let clock = Box::<SimulatedClock>::default();
     let mut router = Router::new(flat, &AllElements, Box::new(NoFiles), clock, RunOptions::default())
         .map_err(|errors| faulty(&name, &errors))?;
+    let rights = router.rights();
     let graph = router.graph();
     let connections: usize = graph.ports.iter().flat_map(|it| &it.targets).map(Vec::len).sum();
     let elements = graph.declared.len();
@@ -40,6 +41,11 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
     let percent = (batched * 100).checked_div(reached).unwrap_or(100);
     writeln!(out, "{batched} of {reached} elements get pushed packets in batches: {percent} %")?;
     let show = |element: usize| graph.declared[element].to_string();
+    for (element, right) in rights {
+        let declared = &graph.declared[element];
+        let shown = format!("{} :: {}", declared.name, declared.class);
+        writeln!(out, "  {} needs {}", shown.escaped(), right.escaped())?;
+    }
     for (start, reason) in router.one_by_one() {
         let because = match reason {
             OneByOne::Effects(one, other) => {

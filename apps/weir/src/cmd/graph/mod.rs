@@ -1,16 +1,20 @@
 //! `weir graph`: graphs of packet-processing elements, in the language of Click.
 
+mod attach;
 mod check;
 mod draw;
 mod elements;
 mod flatten;
 mod libraries;
+mod live;
 mod load;
+mod metrics;
 mod report;
 mod run;
 mod signals;
 mod test;
 mod threads;
+mod top;
 
 use crate::Failure;
 use check::GraphCheckArgs;
@@ -38,6 +42,9 @@ pub enum GraphCommand {
     /// Draw a configuration, with its ports and its compound elements
     #[command(after_help = draw::HELP)]
     Draw(DrawArgs),
+    /// Show the rates of a running graph, live
+    #[command(after_help = top::HELP)]
+    Top(top::GraphTopArgs),
     /// List the element classes, or show the manual of one
     Elements(ElementsArgs),
     /// Run tests of graphs: files with a graph, and what is to come of it
@@ -88,6 +95,22 @@ pub enum GraphCommandError {
         /// The number of errors.
         count: usize,
     },
+    /// No running graph answers.
+    #[error("{}: {source}; a graph that runs with a control socket (`-p PORT`, `-u FILE`) has to be there", address.escaped())]
+    Attach {
+        /// The address.
+        address: String,
+        /// The error.
+        source: std::io::Error,
+    },
+    /// Metrics cannot be served.
+    #[error("metrics at {address}: {source}")]
+    Metrics {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The error.
+        source: std::io::Error,
+    },
     /// A control socket cannot be opened.
     #[error(transparent)]
     Control(#[from] weir_graph_io::ControlServerError),
@@ -123,6 +146,16 @@ pub enum GraphCommandError {
     SecondConfiguration(String),
 }
 
+/// Reads an interval in seconds.
+fn read_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("expected 0.1 to 3600 seconds".to_owned())
+    }
+}
+
 impl GraphCommandError {
     /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
@@ -141,6 +174,7 @@ pub fn graph(out: &mut impl Write, command: &GraphCommand) -> Result<(), Failure
         GraphCommand::Check(args) => check::check(out, args),
         GraphCommand::Flatten(args) => flatten::flatten(out, args),
         GraphCommand::Draw(args) => draw::write(out, args),
+        GraphCommand::Top(args) => top::top(out, args),
         GraphCommand::Elements(args) => elements::elements(out, args),
         GraphCommand::Test(args) => test::test(out, args),
     }

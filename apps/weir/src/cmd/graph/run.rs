@@ -3,6 +3,7 @@
 use super::GraphCommandError;
 use super::libraries::LibraryFolders;
 use super::load::{ConfigurationArgs, Loaded, load};
+use super::metrics::{self, GraphMetrics};
 use super::signals::GraphSignals;
 use super::threads::{MOST_THREADS, RunningGraph};
 use crate::Failure;
@@ -54,6 +55,9 @@ pub struct GraphRunArgs {
     /// Offer the handler `hotconfig`, which replaces the running graph by another configuration
     #[arg(short = 'R', long)]
     allow_reconfigure: bool,
+    /// Serve the counters and levels of all elements to Prometheus, at this port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::read_address)]
+    metrics: Option<std::net::SocketAddr>,
     /// Do not run the graph: check it, and read the handlers
     #[arg(short = 'q', long)]
     quit: bool,
@@ -90,6 +94,7 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let Loaded { name, flat } = load(&args.configuration, &libraries, !args.no_warnings)?;
     let threads = usize::from(args.threads);
     let control = control_server(args)?;
+    let metrics = metrics_server(args, control.as_ref())?;
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
     let mut graph = if args.simtime {
         if threads > 1 {
@@ -126,7 +131,7 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
             }
         }
     }
-    drop(control);
+    drop((metrics, control));
     let elapsed = begin.elapsed();
     let mut failed = 0;
     if let Err(errors) = graph.finish() {
@@ -172,7 +177,7 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 fn control_server(args: &GraphRunArgs) -> Result<Option<ControlServer>, GraphCommandError> {
     let files = args.unix_sockets.iter().map(|path| ControlAddress::from(path.as_path()));
     let addresses: Vec<ControlAddress> = args.ports.iter().cloned().chain(files).collect();
-    if addresses.is_empty() || args.quit {
+    if (addresses.is_empty() && args.metrics.is_none()) || args.quit {
         return Ok(None);
     }
     let server = ControlServer::open(&addresses)?;
@@ -184,6 +189,17 @@ fn control_server(args: &GraphRunArgs) -> Result<Option<ControlServer>, GraphCom
         }
     }
     Ok(Some(server))
+}
+
+/// Serves the metrics of the graph, if the command line asks for them.
+fn metrics_server(
+    args: &GraphRunArgs,
+    control: Option<&ControlServer>,
+) -> Result<Option<GraphMetrics>, GraphCommandError> {
+    let (Some(address), Some(control)) = (args.metrics, control) else { return Ok(None) };
+    let (metrics, found) = GraphMetrics::start(address, control.caller())?;
+    eprintln!("metrics: http://{found}/metrics");
+    Ok(Some(metrics))
 }
 
 /// Runs a graph until it stops, or nothing is left to do.

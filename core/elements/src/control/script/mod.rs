@@ -168,7 +168,7 @@ struct Script {
 }
 
 const fn handler(name: &'static str, reads: bool, writes: bool) -> HandlerDefinition {
-    HandlerDefinition { name, reads, writes, description: "see the manual" }
+    HandlerDefinition { name, reads, writes, measure: None, description: "see the manual" }
 }
 
 /// The handlers that each script has.

@@ -404,7 +404,7 @@ impl Element for FromSummary {
                 this.replay.set_active(crate::values::read(value)?, cx);
                 Ok(String::new())
             };
-        "count": "the number of packets", read |this, _, _| Ok(this.replay.count().to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.replay.count().to_string());
         "bad": "the number of skipped lines", read |this, _, _| Ok(this.input.bad.to_string());
         "filename": "the file", read |this, _, _| Ok(this.input.name().to_owned());
         "filesize": "the length of the file in bytes",

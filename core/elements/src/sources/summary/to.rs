@@ -239,7 +239,7 @@ impl Element for ToSummary {
     }
 
     handlers! {
-        "count": "the number of packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of packets", read |this, _, _| Ok(this.count.to_string());
         "filename": "the file", read |this, _, _| Ok(this.file.name().to_owned());
         "flush": "writes what is not written yet",
             write |this, _, cx| {

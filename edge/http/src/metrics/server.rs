@@ -1,12 +1,10 @@
 //! The HTTP server for metrics, with limits for clients that misbehave.
 
-use super::render;
-use crate::control::protocol::Snapshot;
+use crate::{HttpRequest, HttpResponse, HttpServer, Limits, StatusCode, Stopper};
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_http::{HttpRequest, HttpResponse, HttpServer, Limits, StatusCode, Stopper};
 
 /// The name of the threads that answer requests.
 pub const THREAD: &str = "metrics";
@@ -31,21 +29,21 @@ pub fn prepare(listener: TcpListener) -> io::Result<(HttpServer, Stopper)> {
 ///
 /// # Errors
 /// The listener cannot be watched.
-pub fn serve(server: HttpServer, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> io::Result<()> {
-    server.run(&Arc::new(move |request: HttpRequest| respond(&request, &snapshot)))
+pub fn serve(server: HttpServer, render: impl Fn() -> String + Send + Sync + 'static) -> io::Result<()> {
+    server.run(&Arc::new(move |request: HttpRequest| respond(&request, &render)))
 }
 
 /// Returns the response to a request.
-fn respond(request: &HttpRequest, snapshot: &impl Fn() -> Snapshot) -> HttpResponse {
+fn respond(request: &HttpRequest, render: &impl Fn() -> String) -> HttpResponse {
     let refusal =
         |status| HttpResponse::new(status, "text/plain; charset=utf-8", "metrics are at /metrics\n");
     // Against DNS rebinding: the page of a foreign host in a local browser reaches this server under that host's name.
-    let is_local = request.host().is_none_or(weir_http::is_loopback);
+    let is_local = request.host().is_none_or(crate::is_loopback);
     match (request.method.as_str(), request.path.as_str()) {
         _ if !is_local => refusal(StatusCode::FORBIDDEN),
         ("GET" | "HEAD", "/metrics") => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            HttpResponse::new(StatusCode::OK, content_type, render(snapshot()))
+            HttpResponse::new(StatusCode::OK, content_type, render())
         }
         ("GET" | "HEAD", _) => refusal(StatusCode::NOT_FOUND),
         _ => refusal(StatusCode::METHOD_NOT_ALLOWED),
@@ -55,13 +53,13 @@ fn respond(request: &HttpRequest, snapshot: &impl Fn() -> Snapshot) -> HttpRespo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer_to_bytes;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
     use std::time::Instant;
-    use weir_http::answer_to_bytes;
 
     fn answer(head: &[u8]) -> String {
-        let handler = Arc::new(|request: HttpRequest| respond(&request, &Snapshot::default));
+        let handler = Arc::new(|request: HttpRequest| respond(&request, &String::new));
         String::from_utf8(answer_to_bytes(head, LIMITS, &handler)).unwrap()
     }
 
@@ -120,9 +118,9 @@ mod tests {
     fn a_scraper_is_served_while_other_clients_misbehave() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let snapshot = || Snapshot { node: "ix-1".to_owned(), ..Snapshot::default() };
+        let render = || "weir_node_info{node=\"ix-1\"} 1\n# EOF\n".to_owned();
         let (server, stopper) = prepare(listener).unwrap();
-        let thread = std::thread::spawn(move || serve(server, snapshot));
+        let thread = std::thread::spawn(move || serve(server, render));
         let good = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         // A silent client occupies one of the few connections until its timeout.
         let silent: Vec<TcpStream> =
