@@ -56,10 +56,24 @@ impl InterfaceReceiver {
         Ok(Self { filter, first_event, ..Self::of(source) })
     }
 
-    /// Returns the end of a device of the host's network. If it is not set up, that is the first event.
+    /// Returns the end of a device of the host's network. If it is not set up, that is the first event. What the program
+    /// has changed itself is no news.
     pub fn of_host_device(source: LiveSource, is_up: bool) -> Self {
         let first_event = (!is_up).then(|| LiveEvent::Down { interface: source.name().to_owned() });
-        Self { first_event, ..Self::of(source) }
+        let mut this = Self { first_event, ..Self::of(source) };
+        loop {
+            this.source.expect_events();
+            match this.source.next_block(Nanos(0)) {
+                Ok(LivePoll::Event(_)) => {}
+                Ok(LivePoll::Block(block)) => {
+                    let lead = block.lead();
+                    this.block = Some((block, lead));
+                    return this;
+                }
+                // An error comes again when packets are received.
+                _ => return this,
+            }
+        }
     }
 
     fn of(mut source: LiveSource) -> Self {
