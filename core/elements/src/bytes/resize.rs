@@ -78,7 +78,7 @@ impl Element for Resize {
                 this.tail = read(value, LENGTH_MAX)?;
                 Ok(String::new())
             };
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

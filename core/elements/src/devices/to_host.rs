@@ -107,10 +107,10 @@ struct ToHost {
 
 impl ToHost {
     /// Returns the device of a FromHost; `None` if there is none of the name.
-    fn find(&self, cx: &ElementContext<'_>) -> Option<Rc<SharedHostDevice>> {
-        let state = |index: usize| cx.shared_state(index)?.downcast::<SharedHostDevice>().ok();
+    fn find(&self, cx: &mut ElementContext<'_>) -> Option<Rc<SharedHostDevice>> {
+        let devices = cx.elements_of_class("FromHost").into_iter();
         let all: Vec<Rc<SharedHostDevice>> =
-            cx.elements_of_class("FromHost").into_iter().filter_map(state).collect();
+            devices.filter_map(|index| cx.shared_state(index)?.downcast::<SharedHostDevice>().ok()).collect();
         match (&self.name, &all[..]) {
             (None, [only]) => Some(Rc::clone(only)),
             (None, _) => None,

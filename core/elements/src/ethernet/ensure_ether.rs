@@ -55,7 +55,7 @@ struct EnsureEther {
 
 impl Element for EnsureEther {
     handlers! {
-        "drops": "the number of packets that were too long for a header", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that were too long for a header", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -37,7 +37,7 @@ struct EtherMirror {
 
 impl Element for EtherMirror {
     handlers! {
-        "drops": "the number of frames that were too short", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of frames that were too short", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -125,8 +125,8 @@ impl Element for EtherSwitch {
                 this.timeout = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "count": "the number of addresses", read |this, _, _| Ok(this.hosts.len().to_string());
-        "drops": "the number of frames without complete addresses", read |this, _, _| Ok(this.drops.to_string());
+        "count": gauge "the number of addresses", read |this, _, _| Ok(this.hosts.len().to_string());
+        "drops": counter "the number of frames without complete addresses", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -82,7 +82,7 @@ impl Element for HostEtherFilter {
                 this.address = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "drops": "the number of filtered frames", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of filtered frames", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -118,7 +118,7 @@ impl Element for NeighborAdvertiser {
                 let line = |row: &Ipv6Row<EthernetAddress>| format!("{} {}\n", show_prefix(row.prefix), row.value);
                 Ok(this.hosts.in_order().map(line).collect())
             };
-        "drops": "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -215,11 +215,11 @@ impl Element for NeighborSolicitor {
                 let drops = this.drops + this.current(cx, NeighborCache::drops);
                 Ok(format!("{drops} packets killed\n{} ND Solicitation Message sent\n", this.queries))
             };
-        "queries": "the number of solicitations", read |this, _, _| Ok(this.queries.to_string());
-        "drops": "the number of discarded packets",
+        "queries": counter "the number of solicitations", read |this, _, _| Ok(this.queries.to_string());
+        "drops": counter "the number of discarded packets",
             read |this, _, cx| Ok((this.drops + this.current(cx, NeighborCache::drops)).to_string());
-        "count": "the number of entries", read |this, _, cx| Ok(this.current(cx, NeighborCache::count).to_string());
-        "length": "the number of packets that wait",
+        "count": gauge "the number of entries", read |this, _, cx| Ok(this.current(cx, NeighborCache::count).to_string());
+        "length": gauge "the number of packets that wait",
             read |this, _, cx| Ok(this.current(cx, NeighborCache::length).to_string());
     }
 }

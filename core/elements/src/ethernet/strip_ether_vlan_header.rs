@@ -50,7 +50,7 @@ impl Element for StripEtherVlanHeader {
     reconfigured_fields!(native);
 
     handlers! {
-        "drops": "the number of frames for output 1", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of frames for output 1", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -60,7 +60,7 @@ impl Element for VlanEncap {
                 this.ethertype = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "drops": "the number of frames that were too short or too long", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of frames that were too short or too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

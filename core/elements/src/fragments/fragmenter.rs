@@ -224,7 +224,7 @@ impl Element for IpFragmenter {
 
     handlers! {
         "drops": counter "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
-        "fragments": "the number of fragments", read |this, _, _| Ok(this.fragments.to_string());
+        "fragments": counter "the number of fragments", read |this, _, _| Ok(this.fragments.to_string());
     }
 }
 

@@ -153,7 +153,7 @@ impl Icmp6Error {
 
 impl Element for Icmp6Error {
     handlers! {
-        "drops": "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

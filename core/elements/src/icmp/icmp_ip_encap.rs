@@ -101,7 +101,7 @@ impl Element for IcmpIpEncap {
                 this.ip.destination = NewDestination::Address(crate::values::read(value)?);
                 Ok(String::new())
             };
-        "drops": "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -45,7 +45,7 @@ struct PingResponder {
 
 impl Element for PingResponder {
     handlers! {
-        "drops": "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets for output 1", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

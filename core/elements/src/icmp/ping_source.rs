@@ -378,7 +378,7 @@ impl Element for PingSource {
                 this.destination = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "count": "the number of sent requests", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of sent requests", read |this, _, _| Ok(this.count.to_string());
         "limit": "the number of requests",
             write |this, value, cx| {
                 this.limit = crate::values::read(value)?;

@@ -45,7 +45,7 @@ struct IpMirror {
 
 impl Element for IpMirror {
     handlers! {
-        "drops": "the number of packets without IP header", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets without IP header", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

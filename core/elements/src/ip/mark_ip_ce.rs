@@ -48,7 +48,7 @@ struct MarkIpCe {
 
 impl Element for MarkIpCe {
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

@@ -61,7 +61,7 @@ impl Element for SetIpDscp {
                 this.code_point = code_point;
                 Ok(String::new())
             };
-        "drops": "the number of packets without IP header", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets without IP header", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

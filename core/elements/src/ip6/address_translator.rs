@@ -456,7 +456,7 @@ impl AddressTranslator {
 impl Element for AddressTranslator {
     handlers! {
         "table": "the mappings", read |this, _, _| Ok(this.table());
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

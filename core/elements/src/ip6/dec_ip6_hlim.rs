@@ -41,7 +41,7 @@ struct DecIp6Hlim {
 
 impl Element for DecIp6Hlim {
     handlers! {
-        "drops": "the number of packets that expired or had no IPv6 header",
+        "drops": counter "the number of packets that expired or had no IPv6 header",
             read |this, _, _| Ok(this.drops.to_string());
     }
 }

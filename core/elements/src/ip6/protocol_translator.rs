@@ -163,7 +163,7 @@ struct ProtocolTranslator {
 
 impl Element for ProtocolTranslator {
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

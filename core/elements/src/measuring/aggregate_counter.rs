@@ -412,7 +412,7 @@ impl Element for AggregateCounter {
                 Ok(String::new())
             };
         "count": "the total count", read |this, _, _| Ok(this.counts.borrow().total.to_string());
-        "nagg": "the number of aggregates", read |this, _, _| Ok(this.counts.borrow().counts.len().to_string());
+        "nagg": gauge "the number of aggregates", read |this, _, _| Ok(this.counts.borrow().counts.len().to_string());
         "uncounted": "the packets that were not counted for want of room",
             read |this, _, _| Ok(this.counts.borrow().uncounted.to_string());
     }

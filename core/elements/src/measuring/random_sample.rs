@@ -98,7 +98,7 @@ impl Element for RandomSample {
                 this.active = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "drops": "the number of packets that did not go to output 0",
+        "drops": counter "the number of packets that did not go to output 0",
             read |this, _, _| Ok(this.drops.to_string());
     }
 }

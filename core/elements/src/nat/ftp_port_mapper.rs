@@ -216,7 +216,7 @@ impl Element for FtpPortMapper {
     }
 
     handlers! {
-        "drops": "the number of discarded segments", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded segments", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

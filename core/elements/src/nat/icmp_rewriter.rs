@@ -239,7 +239,7 @@ impl Element for IcmpRewriter {
     }
 
     handlers! {
-        "drops": "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of discarded packets", read |this, _, _| Ok(this.drops.to_string());
     }
 }
 

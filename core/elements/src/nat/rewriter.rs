@@ -17,7 +17,7 @@ use weir_graph::arguments::{
 };
 use weir_graph::engine::{
     BuildContext, BuiltElement, DST_IP, Destination, Element, ElementContext, GraphPacket, HandlerDefinition,
-    Reason, RoutingElement, Services,
+    MeasureKind, Reason, RoutingElement, Services,
 };
 use weir_units::{Nanos, Timestamp};
 
@@ -479,7 +479,11 @@ pub fn build(
 }
 
 const fn handler(name: &'static str, writes: bool, description: &'static str) -> HandlerDefinition {
-    HandlerDefinition { name, reads: true, writes, description }
+    HandlerDefinition { name, reads: true, writes, measure: None, description }
+}
+
+const fn measure(name: &'static str, kind: MeasureKind, description: &'static str) -> HandlerDefinition {
+    HandlerDefinition { measure: Some(kind), ..handler(name, false, description) }
 }
 
 macro_rules! with_common {
@@ -489,12 +493,12 @@ macro_rules! with_common {
             $($own,)*
             handler("table_size", false, "the number of mappings of this rewriter"),
             handler("nmappings", false, "as table_size"),
-            handler("mapping_failures", false, "the number of packets that got no mapping"),
+            measure("mapping_failures", MeasureKind::Counter, "the number of packets that got no mapping"),
             handler("patterns", false, "the specifications of all inputs, with the numbers of their mappings"),
-            handler("size", false, "the number of mappings in the table"),
+            measure("size", MeasureKind::Gauge, "the number of mappings in the table"),
             handler("capacity", true, "the most mappings in the table"),
-            handler("drops", false, "the number of packets that were discarded because they cannot be rewritten"),
-            HandlerDefinition { name: "clear", reads: false, writes: true, description: "removes all mappings" },
+            measure("drops", MeasureKind::Counter, "the number of packets that were discarded because they cannot be rewritten"),
+            HandlerDefinition { reads: false, ..handler("clear", true, "removes all mappings") },
         ]
         }
     };

@@ -142,7 +142,7 @@ impl Element for Ipv6Routes {
                 Some(Ipv6Target { gateway, output }) => format!("{output} {}", values::ipv6(*gateway)),
                 None => "-1".to_owned(),
             });
-        "drops": "the number of packets without a route", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of packets without a route", read |this, _, _| Ok(this.drops.to_string());
         "add": "adds or replaces a route", write |this, value, cx| this.write_add(value, cx);
         "remove": "removes the route to a prefix", write |this, value, cx| this.write_remove(value, cx);
         "ctrl": "adds or removes a route",

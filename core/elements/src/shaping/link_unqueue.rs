@@ -186,7 +186,7 @@ impl Element for LinkUnqueue {
                 this.bandwidth = at_least(crate::values::read::<BitsPerSecond>(value)?.0)?;
                 this.reset(cx)
             };
-        "size": "the number of packets on the link",
+        "size": gauge "the number of packets on the link",
             read |this, _, _| Ok(this.in_transit.len().to_string());
         "reset": "discards all packets on the link", write |this, _, cx| this.reset(cx);
     }

@@ -287,7 +287,7 @@ impl Element for Red {
                 probability.check_probability().map_err(|fault| fault.to_string())?;
                 this.change(|it| it.probability = probability)
             };
-        "drops": "the number of dropped packets", read |this, _, _| Ok(this.drops.to_string());
+        "drops": counter "the number of dropped packets", read |this, _, _| Ok(this.drops.to_string());
         "queues": "the names of the queues",
             read |this, _, cx| Ok(this.queues.iter().fold(String::new(), |mut text, queue| {
                 _ = writeln!(text, "{}", cx.element_name(*queue).unwrap_or_default());

@@ -182,7 +182,7 @@ impl Element for FastUdpSource {
     }
 
     handlers! {
-        "count": "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
+        "count": counter "the number of sent packets", read |this, _, _| Ok(this.count.to_string());
         "rate": "read: the rate of LIMIT packets; written: packets per second",
             read |this, _, _| Ok(this.average().to_string()),
             write |this, value, cx| {

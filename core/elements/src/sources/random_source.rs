@@ -81,7 +81,7 @@ impl Element for RandomSource {
     }
 
     handlers! {
-        "count": "the number of sent packets", read |this, _, cx| this.get("count", cx);
+        "count": counter "the number of sent packets", read |this, _, cx| this.get("count", cx);
         "reset": "sets the count to 0, and goes on", write |this, value, cx| this.set("reset", value, cx);
         "active": "false if no packets are sent",
             read |this, _, cx| this.get("active", cx),
