@@ -286,12 +286,6 @@ fn an_ip_router_with_two_interfaces_carries_tcp_fragments_datagrams_and_answers_
     assert!(handler(&output, "way2/fragment.fragments") >= 3, "{output}");
 }
 
-/// Returns the Ethernet address of an interface.
-fn ethernet(interface: &str) -> String {
-    let text = shell(&format!("ip link show dev {interface}"));
-    text.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned()
-}
-
 /// A host behind the IPv6 router.
 fn routed_v6(interface: &str, network: u8) -> Host {
     let host = Host::without_address(interface, network);

@@ -247,7 +247,7 @@ fn a_hot_swap_loses_none_of_a_thousand_connections_through_a_translation() {
     let exchange = |clients: &[TcpStream], accepted: &[TcpStream]| {
         for (number, (client, server)) in (0_u32..).zip(clients.iter().zip(accepted)) {
             // `Read` and `Write` are there for references, too.
-            for (mut from, mut to) in [(&*client, &*server), (server, client)] {
+            for (mut from, mut to) in [(client, server), (server, client)] {
                 to.set_read_timeout(Some(TIMEOUT)).unwrap();
                 from.write_all(&number.to_be_bytes()).unwrap();
                 let mut bytes = [0; 4];
