@@ -9,7 +9,7 @@ use std::fmt::Write;
 use weir_graph::arguments::ByteString;
 use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
-    HEADROOM, OrderDependence, Reason, Services, TextOutput,
+    HEADROOM, OrderDependence, Reason, Services, SignalId, TextOutput,
 };
 use weir_graph::handlers;
 use weir_units::{Nanos, Timestamp};
@@ -93,6 +93,7 @@ Handlers:
             name: String::new(),
             count: 0,
             due: Timestamp(0),
+            nonempty: cx.services.signals.create(true),
             replies: (!cx.ports().sources.is_empty()).then(PingReplies::default),
         }))
     },
@@ -206,6 +207,8 @@ struct PingSource {
     count: u64,
     /// The time for which the timer is, or was, set.
     due: Timestamp,
+    /// Active while a pull may be successful.
+    nonempty: SignalId,
     /// There is an input for replies.
     replies: Option<PingReplies>,
 }
@@ -267,6 +270,9 @@ impl PingSource {
 
     /// Sets the timer if it is not set, and the next request is due after an interval.
     fn go_on(&mut self, cx: &mut ElementContext<'_>) {
+        if !self.is_over() {
+            cx.services.wake(self.nonempty);
+        }
         let is_waiting = cx.services.schedule.timer(cx.element(), TIMER).is_some();
         if self.active && !self.is_over() && !is_waiting {
             let now = cx.services.now();
@@ -335,6 +341,10 @@ impl Element for PingSource {
             effects = effects.and(Effects::TERMINAL);
         }
         Some(if self.stop { effects.and(Effects::CONTROL) } else { effects })
+    }
+
+    fn nonempty_signal(&self) -> Option<SignalId> {
+        Some(self.nonempty)
     }
 
     fn timer_expired(&mut self, _: u32, cx: &mut ElementContext<'_>) {
@@ -424,6 +434,7 @@ impl EmittingElement for PingSource {
         if std::mem::take(&mut self.stop) {
             cx.services.stop();
         }
+        cx.services.signals.sleep(self.nonempty);
         None
     }
 }
