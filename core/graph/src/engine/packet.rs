@@ -5,15 +5,17 @@
 //! packet with room before and behind them. So most packets are never copied. A packet that is discarded keeps its
 //! buffer for the next packet.
 
+mod pool;
+mod source;
 mod transferred;
 
 use crate::annotations::{ANNOTATION_BYTES, Annotation};
-use bytes::Bytes;
-use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
 use weir_units::Timestamp;
 
+pub use pool::PacketPool;
+pub use source::SourceBlock;
 pub use transferred::{ArrivedPackets, TransferredPackets};
 
 /// The room before the bytes in a new buffer. It suffices for the headers that elements put before a packet, and keeps
@@ -25,70 +27,6 @@ const BUFFER_BYTES: usize = 2048;
 
 /// The position of a header that is not known.
 const NOT_SET: u32 = u32::MAX;
-
-/// Bytes of a source, such as a block of a capture file, which several packets share.
-///
-/// They can be read later, when an element first looks at them. Elements that look at lengths only cost no copy.
-pub struct SourceBlock {
-    bytes: OnceCell<SourceBytes>,
-    read: Cell<Option<BlockRead>>,
-}
-
-/// The bytes of a source.
-enum SourceBytes {
-    Copied(Vec<u8>),
-    /// Bytes in place, with what keeps them.
-    Held(Bytes),
-}
-
-/// Reads the bytes of a block.
-type BlockRead = Box<dyn FnOnce() -> Vec<u8>>;
-
-impl SourceBlock {
-    /// Returns a block whose bytes are read when they are first needed. There must be as many as its packets refer to.
-    pub fn later(read: impl FnOnce() -> Vec<u8> + 'static) -> Self {
-        Self { bytes: OnceCell::new(), read: Cell::new(Some(Box::new(read))) }
-    }
-
-    /// Returns the bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        match self.bytes.get() {
-            Some(SourceBytes::Held(bytes)) => bytes,
-            Some(SourceBytes::Copied(bytes)) => bytes,
-            None => self.read_now(),
-        }
-    }
-
-    #[cold]
-    fn read_now(&self) -> &[u8] {
-        let read = || self.read.take().map_or_else(Vec::new, |read| read());
-        match self.bytes.get_or_init(|| SourceBytes::Copied(read())) {
-            SourceBytes::Held(bytes) => bytes,
-            SourceBytes::Copied(bytes) => bytes,
-        }
-    }
-
-    /// Returns the bytes for use in another block; `None` if they were never read, or are not of this block.
-    pub fn into_bytes(self) -> Option<Vec<u8>> {
-        match self.bytes.into_inner() {
-            Some(SourceBytes::Copied(bytes)) => Some(bytes),
-            Some(SourceBytes::Held(_)) | None => None,
-        }
-    }
-}
-
-impl From<Vec<u8>> for SourceBlock {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: OnceCell::from(SourceBytes::Copied(bytes)), read: Cell::new(None) }
-    }
-}
-
-impl From<Bytes> for SourceBlock {
-    fn from(bytes: Bytes) -> Self {
-        Self { bytes: OnceCell::from(SourceBytes::Held(bytes)), read: Cell::new(None) }
-    }
-}
 
 /// The receiver of a packet, as its source knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -629,99 +567,6 @@ impl GraphPacket {
     #[inline]
     pub fn annotations_mut(&mut self) -> &mut [u8; ANNOTATION_BYTES] {
         &mut self.0.annotations
-    }
-}
-
-#[cold]
-fn new_state() -> Box<State> {
-    Box::new(State {
-        storage: Storage::Own,
-        own: None,
-        start: 0,
-        end: 0,
-        network_header: NOT_SET,
-        transport_header: NOT_SET,
-        annotations: [0; ANNOTATION_BYTES],
-        device: 0,
-        packet_type: PacketType::Host,
-        turns: 0,
-        link_header: NOT_SET,
-        room: 0..0,
-        known_from: 0,
-        time: Timestamp(0),
-    })
-}
-
-/// Packets that were discarded, for reuse: states, each with its buffer.
-#[derive(Default)]
-pub struct PacketPool {
-    free: Vec<GraphPacket>,
-}
-
-/// The most discarded packets that are kept for reuse.
-const FREE_MAX: usize = 1024;
-
-impl PacketPool {
-    #[inline]
-    fn state(&mut self) -> Box<State> {
-        let mut state = match self.free.pop() {
-            Some(packet) => packet.0,
-            None => new_state(),
-        };
-        state.link_header = NOT_SET;
-        state.network_header = NOT_SET;
-        state.transport_header = NOT_SET;
-        state.time = Timestamp(0);
-        state.annotations = [0; ANNOTATION_BYTES];
-        state.device = 0;
-        state.packet_type = PacketType::Host;
-        state
-    }
-
-    /// Returns a packet whose bytes are a range of a source's.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the range is not within the first 4 GiB of the source.
-    #[inline]
-    pub fn of_source(&mut self, source: Rc<SourceBlock>, range: Range<usize>) -> GraphPacket {
-        let mut state = self.state();
-        let (start, end) = (narrow(range.start), narrow(range.end));
-        state.room = start..end;
-        (state.start, state.known_from, state.end) = (start, start, end);
-        state.storage = Storage::Source(source);
-        GraphPacket(state)
-    }
-
-    /// Returns a packet with a copy of these bytes, behind [`HEADROOM`].
-    pub fn of_bytes(&mut self, bytes: &[u8]) -> GraphPacket {
-        let mut packet = self.of_length(bytes.len(), HEADROOM);
-        packet.bytes_mut().copy_from_slice(bytes);
-        packet
-    }
-
-    /// Returns a packet of this length behind this headroom, whose bytes have any values.
-    pub fn of_length(&mut self, length: usize, headroom: usize) -> GraphPacket {
-        let mut state = self.state();
-        let needed = headroom + length;
-        state.take_buffer(needed);
-        state.start = narrow(headroom);
-        state.known_from = state.start;
-        state.end = narrow(needed);
-        GraphPacket(state)
-    }
-
-    /// Discards a packet.
-    #[inline]
-    pub fn discard(&mut self, mut packet: GraphPacket) {
-        match &packet.0.storage {
-            Storage::Own => {}
-            Storage::Source(_) => packet.0.storage = Storage::Own,
-            Storage::Shared(_) => packet.take_back_shared(),
-        }
-        if self.free.len() < FREE_MAX {
-            self.free.push(packet);
-        }
     }
 }
 
