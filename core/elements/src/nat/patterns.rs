@@ -34,7 +34,9 @@ as in IPAddrRewriter. In a compound element a name is known there, and in compou
             let words: Vec<&str> = split_words(&text).collect();
             let [name, ref pattern @ ..] = words[..] else { continue };
             let full = format!("{}{name}", cx.scope());
-            if cx.argument_context().names.pattern(&full).is_some() || patterns.contains_key(&full) {
+            // A graph on several threads is made twice, with the names of the first time.
+            let other = cx.argument_context().names.pattern(&full).filter(|other| *other != cx.element());
+            if other.is_some() || patterns.contains_key(&full) {
                 args.error("", format!("pattern '{name}' already defined"));
                 continue;
             }
