@@ -89,7 +89,7 @@ impl DatagramSocket {
     /// Begins an attempt to open an association with the expected peer, or with any for `None`.
     ///
     /// # Errors
-    /// Those of [`DatagramEndpoint::connect`].
+    /// Fails as [`DatagramEndpoint::connect`] does.
     pub fn connect(
         &mut self,
         address: SocketAddr,
@@ -135,7 +135,7 @@ impl DatagramSocket {
     /// Seals a packet for a peer and sends it, in fragments if it is too long for the path.
     ///
     /// # Errors
-    /// Those of [`seal`].
+    /// Fails as [`seal`] does, or if the system does not send.
     pub fn send(
         &mut self,
         peer: &PublicKey,

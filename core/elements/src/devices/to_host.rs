@@ -99,7 +99,7 @@ struct ToHost {
     device: Rc<SharedHostDevice>,
     /// The receiving end of a device of its own, which stays open.
     own: Option<Box<dyn ReceivingDevice>>,
-    /// That device comes from an earlier element.
+    /// The device comes from an earlier element.
     is_continued: bool,
     count: u64,
     lost: LossCounts,

@@ -122,7 +122,7 @@ struct SentPing {
 #[derive(Default)]
 struct PingReplies {
     received: u64,
-    /// Those of them whose request was answered already.
+    /// Further replies to requests that were answered already.
     duplicates: u64,
     min: u64,
     max: u64,

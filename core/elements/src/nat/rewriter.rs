@@ -39,7 +39,7 @@ pub const fn seconds(count: u64) -> Nanos {
 enum TableSource {
     /// A table of its own, for this number of mappings.
     Own(u32),
-    /// That of another rewriter, by its index.
+    /// The table of another rewriter, by its index.
     Shared(usize),
 }
 

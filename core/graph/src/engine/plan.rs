@@ -32,7 +32,7 @@ const COPIES_MAX: usize = 1 << 16;
 pub struct Plan {
     /// The elements that packets can reach, in topological order.
     pub reached: Vec<usize>,
-    /// Those of them that store packets, and can be full.
+    /// The ones of them that store packets, and can be full.
     pub stores: Vec<usize>,
     /// The reason for which packets go one by one; `None` if they go in batches.
     pub one_by_one: Option<OneByOne>,

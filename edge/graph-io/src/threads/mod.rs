@@ -5,7 +5,7 @@ mod replace;
 
 use crate::control::{ControlServer, PendingCall};
 use hub::{EndGuard, HubLink, ThreadHub};
-use replace::Replacement;
+use replace::OtherConfigurations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub struct GraphThreads {
     running: BTreeSet<usize>,
     /// The calls of control sockets that wait for an answer.
     answers: BTreeMap<u64, SyncSender<Result<String, HandlerError>>>,
-    replacement: Option<Replacement>,
+    replacement: Option<OtherConfigurations>,
 }
 
 impl GraphThreads {

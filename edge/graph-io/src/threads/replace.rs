@@ -16,7 +16,7 @@ use weir_graph::language::FlatConfiguration;
 type ParseConfiguration = dyn Fn(&str) -> Result<FlatConfiguration, String>;
 
 /// The way to other configurations.
-pub(super) struct Replacement {
+pub(super) struct OtherConfigurations {
     parse: Box<ParseConfiguration>,
 }
 
@@ -27,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 impl GraphThreads {
     /// Offers the handler `hotconfig` to control sockets, which replaces the graph. `parse` reads a configuration.
     pub fn allow_replacement(&mut self, parse: impl Fn(&str) -> Result<FlatConfiguration, String> + 'static) {
-        self.replacement = Some(Replacement { parse: Box::new(parse) });
+        self.replacement = Some(OtherConfigurations { parse: Box::new(parse) });
         self.graph.set_replacement_errors(String::new());
     }
 
