@@ -62,7 +62,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("edge/ledger-files", &["core/admission", "core/ledger", "core/units", "edge/os"]),
     ("edge/export-files", &["core/admission", "core/exports", "core/session", "core/units", "edge/os"]),
-    ("edge/graph-io", &["core/elements", "core/graph", "core/units", "core/wire", "edge/netio", "edge/os"]),
+    (
+        "edge/graph-io",
+        &["abi", "core/elements", "core/graph", "core/units", "core/wire", "edge/netio", "edge/os"],
+    ),
     ("edge/records", &["abi", "core/admission", "core/session", "core/units", "edge/os"]),
     ("edge/remote", &["core/anep", "core/trust", "core/units", "edge/os"]),
 ];

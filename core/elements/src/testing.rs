@@ -32,6 +32,8 @@
 //! | `errors` | the errors of the configuration, instead of a run |
 //! | `ends` | the seconds of simulated time after which the run is stopped; without it, a graph has to stop itself |
 //!
+//! There is an interface `eth9` with the addresses 192.0.2.5/24 and 02-00-00-00-00-09, and the gateway 192.0.2.1.
+//!
 //! Each test runs twice, with batches of 64 packets and of 1, in simulated time. Both runs must give the same.
 //! [`GraphTest::check_in`] runs it in another form, such as on several threads.
 
@@ -42,13 +44,14 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use weir_graph::arguments::{EthernetAddress, Ipv4Prefix};
 use weir_graph::control::{HandlerAction, HandlerCall};
 use weir_graph::engine::{
     BlockPacket, CallAnswer, CaptureReader, CaptureWriter, CapturedBlock, ControlPlace, ControlPort,
     DeviceOptions, DeviceState, GraphError, HandlerError, HostDevice, HostDeviceKind, HostDeviceOptions,
-    PacketSocket, PacketType, ReceivedPacket, ReceivingDevice, Router, RunOptions, SendingDevice,
-    SentPackets, SimulatedClock, SocketEvents, SocketOptions, SocketSend, SocketState, SourceBlock, System,
-    TextOutput,
+    InterfaceAddresses, PacketSocket, PacketType, ReceivedPacket, ReceivingDevice, Router, RunOptions,
+    SendingDevice, SentPackets, SimulatedClock, SocketEvents, SocketOptions, SocketSend, SocketState,
+    SourceBlock, System, TextOutput,
 };
 use weir_graph::language::{ConfigurationSource, FlatConfiguration, parse};
 use weir_units::{Nanos, Timestamp};
@@ -668,6 +671,16 @@ impl ControlPort for TestControlPort {
 }
 
 impl System for TestSystem {
+    fn interfaces(&self) -> Vec<InterfaceAddresses> {
+        let address = Ipv4Addr::new(192, 0, 2, 5);
+        vec![InterfaceAddresses {
+            name: "eth9".to_owned(),
+            ipv4: Some(Ipv4Prefix { address, mask: Ipv4Addr::new(255, 255, 255, 0) }),
+            gateway: Some(Ipv4Addr::new(192, 0, 2, 1)),
+            ethernet: Some(EthernetAddress([2, 0, 0, 0, 0, 9])),
+        }]
+    }
+
     fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
         let name = match (options.name.replace("%d", "0"), options.kind) {
             (name, HostDeviceKind::Ip) if name.is_empty() => "tun0".to_owned(),

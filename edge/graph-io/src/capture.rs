@@ -13,12 +13,16 @@ use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use weir_abi::Descriptor;
+use weir_graph::arguments::{EthernetAddress, Ipv4Prefix};
 use weir_graph::engine::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, ControlPlace, ControlPort, DeviceOptions,
-    DeviceWaker, HostDevice, HostDeviceOptions, LineReader, PacketSocket, ReceivingDevice, SendingDevice,
-    SocketOptions, SourceBlock, System, TextOutput,
+    DeviceWaker, HostDevice, HostDeviceOptions, InterfaceAddresses, LineReader, PacketSocket,
+    ReceivingDevice, SendingDevice, SocketOptions, SourceBlock, System, TextOutput,
 };
-use weir_netio::{Block, Capture, CaptureInput, CaptureNext, CaptureOptions, PacketWriter};
+use weir_netio::{
+    Block, Capture, CaptureInput, CaptureNext, CaptureOptions, LinkAddresses, PacketWriter, interface_names,
+    link_addresses,
+};
 use weir_units::{Escape as _, Nanos, Timestamp};
 use weir_wire::LinkType;
 
@@ -197,6 +201,16 @@ impl LineReader for FileLines {
     }
 }
 
+/// Returns the interfaces of this host with their addresses; none if the system does not tell them.
+pub fn interfaces() -> Vec<InterfaceAddresses> {
+    let with_addresses = |name: String| {
+        let LinkAddresses { ipv4, gateway, ethernet } = link_addresses(&name);
+        let ipv4 = ipv4.map(|(address, mask)| Ipv4Prefix { address, mask });
+        InterfaceAddresses { name, ipv4, gateway, ethernet: ethernet.map(EthernetAddress) }
+    };
+    interface_names().unwrap_or_default().into_iter().map(with_addresses).collect()
+}
+
 impl System for GraphSystem {
     fn open_device(
         &mut self,
@@ -300,6 +314,10 @@ impl System for GraphSystem {
             TextOutput::Out => std::io::stdout().write_all(text.as_bytes()),
             TextOutput::Error => std::io::stderr().write_all(text.as_bytes()),
         };
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceAddresses> {
+        interfaces()
     }
 
     fn process_id(&self) -> u32 {

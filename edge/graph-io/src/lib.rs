@@ -18,7 +18,7 @@ mod sockets;
 mod threads;
 mod waiter;
 
-pub use capture::GraphSystem;
+pub use capture::{GraphSystem, interfaces};
 pub use clock::SystemClock;
 pub use control::{
     CONTROL_CONNECTIONS_MAX, ControlAddress, ControlCaller, ControlServer, ControlServerError,

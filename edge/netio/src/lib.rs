@@ -93,9 +93,9 @@ pub use file_descriptors::{file_descriptor_limit, raise_file_descriptor_limit};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
 pub use held::HeldBytes;
 pub use live::{
-    Direction, InterfaceSettings, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource,
-    LiveTotals, Loss, QueueSet, ReceiveDrops, SendResult, SentTotals, SocketKind, interface_names,
-    link_type_of, set_up_interface, try_interface,
+    Direction, InterfaceSettings, LinkAddresses, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink,
+    LiveSource, LiveTotals, Loss, QueueSet, ReceiveDrops, SendResult, SentTotals, SocketKind,
+    interface_names, link_addresses, link_type_of, set_up_interface, try_interface,
 };
 pub use offload::finish_checksum;
 pub use open::{CaptureInput, CaptureOptions, ReadAheadMode};

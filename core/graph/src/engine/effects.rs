@@ -4,6 +4,8 @@ use super::endpoints::{
     ControlPlace, ControlPort, HostDevice, HostDeviceOptions, PacketSocket, SocketOptions,
 };
 use super::packet::{PacketType, SourceBlock};
+use crate::arguments::{EthernetAddress, Ipv4Prefix};
+use core::net::Ipv4Addr;
 use std::rc::Rc;
 use weir_units::{Nanos, Timestamp};
 
@@ -340,6 +342,11 @@ pub trait System {
     /// Writes a text.
     fn write_text(&mut self, output: TextOutput, text: &str);
 
+    /// Returns the interfaces whose names stand for addresses in arguments.
+    fn interfaces(&self) -> Vec<InterfaceAddresses> {
+        Vec::new()
+    }
+
     /// Returns the number of the process; 0 if there is none.
     fn process_id(&self) -> u32 {
         0
@@ -353,6 +360,74 @@ pub trait System {
     fn send_signal(&mut self, process: i32, signal: i32) -> Result<(), String> {
         let _ = (process, signal);
         Err("there are no processes here".to_owned())
+    }
+}
+
+/// The addresses for which the name of an interface stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceAddresses {
+    /// The name of the interface.
+    pub name: String,
+    /// The IPv4 address with its mask.
+    pub ipv4: Option<Ipv4Prefix>,
+    /// The gateway of the default route over the interface.
+    pub gateway: Option<Ipv4Addr>,
+    /// The Ethernet address.
+    pub ethernet: Option<EthernetAddress>,
+}
+
+/// A system as [`NoFiles`] that knows addresses of interfaces.
+#[derive(Clone, Debug, Default)]
+pub struct OnlyInterfaces(pub Vec<InterfaceAddresses>);
+
+impl System for OnlyInterfaces {
+    fn interfaces(&self) -> Vec<InterfaceAddresses> {
+        self.0.clone()
+    }
+
+    fn open_device(
+        &mut self,
+        name: &str,
+        options: &DeviceOptions,
+    ) -> Result<Box<dyn ReceivingDevice>, String> {
+        NoFiles.open_device(name, options)
+    }
+
+    fn open_sender(&mut self, name: &str) -> Result<Box<dyn SendingDevice>, String> {
+        NoFiles.open_sender(name)
+    }
+
+    fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {
+        NoFiles.open_host_device(options)
+    }
+
+    fn open_socket(&mut self, options: &SocketOptions) -> Result<Box<dyn PacketSocket>, String> {
+        NoFiles.open_socket(options)
+    }
+
+    fn open_control(&mut self, place: &ControlPlace) -> Result<Box<dyn ControlPort>, String> {
+        NoFiles.open_control(place)
+    }
+
+    fn open_capture(&mut self, name: &str) -> Result<Box<dyn CaptureReader>, String> {
+        NoFiles.open_capture(name)
+    }
+
+    fn create_capture(
+        &mut self,
+        name: &str,
+        link_type: u32,
+        snap_length: u32,
+    ) -> Result<Box<dyn CaptureWriter>, String> {
+        NoFiles.create_capture(name, link_type, snap_length)
+    }
+
+    fn read_file(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        NoFiles.read_file(name)
+    }
+
+    fn write_text(&mut self, output: TextOutput, text: &str) {
+        NoFiles.write_text(output, text);
     }
 }
 

@@ -46,8 +46,8 @@ pub use clock::{GraphClock, SimulatedClock};
 pub use context::{ElementContext, Services, next_random};
 pub use effects::{
     BlockPacket, CaptureReader, CaptureWriter, CapturedBlock, DeviceMethod, DeviceOptions, DeviceState,
-    DeviceWaker, LineReader, NoFiles, ReceivedPacket, ReceivingDevice, SendingDevice, SentPackets, System,
-    TextLines, TextOutput,
+    DeviceWaker, InterfaceAddresses, LineReader, NoFiles, OnlyInterfaces, ReceivedPacket, ReceivingDevice,
+    SendingDevice, SentPackets, System, TextLines, TextOutput,
 };
 pub use element::{
     BuiltElement, Destination, Element, EmittingElement, HandlerDefinition, MeasureKind, Reason, RouteBatch,

@@ -1,5 +1,6 @@
 //! Names that elements define for the arguments of others, and for the schedule.
 
+use super::effects::InterfaceAddresses;
 use super::schedule::{TICKETS_DEFAULT, TICKETS_MAX};
 use crate::arguments::{EthernetAddress, Ipv4Prefix, Ipv6Prefix};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -27,6 +28,8 @@ pub struct DefinedNames {
     pub tickets: BTreeMap<(String, String), u32>,
     /// Threads, by names as those of tickets.
     pub threads: BTreeMap<(String, String), u32>,
+    /// The interfaces of the system, whose names stand for addresses unless they are defined otherwise.
+    pub(super) interfaces: Vec<InterfaceAddresses>,
 }
 
 impl DefinedNames {
@@ -54,7 +57,38 @@ impl DefinedNames {
         if let Some(prefix) = prefix(":gw") {
             return Some(((prefix.address.to_bits() & prefix.mask.to_bits()) | 1).into());
         }
-        self.ipv4.get(name.strip_suffix(":ip").unwrap_or(name)).copied()
+        let defined = self.ipv4.get(name.strip_suffix(":ip").unwrap_or(name)).copied();
+        defined.or_else(|| self.ipv4_of_interface(name))
+    }
+
+    fn ipv4_of_interface(&self, name: &str) -> Option<Ipv4Addr> {
+        let (interface, kind) = name.split_once(':').unwrap_or((name, "ip"));
+        let interface = self.interface(interface)?;
+        match kind {
+            "ip" => Some(interface.ipv4?.address),
+            "bcast" => {
+                let Ipv4Prefix { address, mask } = interface.ipv4?;
+                Some((address.to_bits() | !mask.to_bits()).into())
+            }
+            "gw" => interface.gateway,
+            _ => None,
+        }
+    }
+
+    fn interface(&self, name: &str) -> Option<&InterfaceAddresses> {
+        self.interfaces.iter().find(|interface| interface.name == name)
+    }
+
+    /// Returns the prefix of a name, also with the suffix `:ipnet`.
+    pub(super) fn find_ipv4_prefix(&self, name: &str) -> Option<Ipv4Prefix> {
+        let name = name.strip_suffix(":ipnet").unwrap_or(name);
+        self.ipv4_prefixes.get(name).copied().or_else(|| self.interface(name)?.ipv4)
+    }
+
+    /// Returns the Ethernet address of a name, also with the suffix `:eth`.
+    pub(super) fn find_ethernet(&self, name: &str) -> Option<EthernetAddress> {
+        let name = name.strip_suffix(":eth").unwrap_or(name);
+        self.ethernet.get(name).copied().or_else(|| self.interface(name)?.ethernet)
     }
 
     /// Returns the tickets of an element's task, by its full name.
@@ -118,6 +152,30 @@ mod tests {
         let found = ["a", "a:ip", "a:bcast", "a:gw", "b", "b:gw"].map(|name| names.find_ipv4(name));
         let texts = found.map(|it| it.map_or(String::new(), |it| it.to_string()));
         assert_eq!(texts, ["10.1.2.3", "10.1.2.3", "10.1.2.255", "10.1.2.1", "", ""]);
+    }
+
+    #[test]
+    fn names_of_interfaces_stand_for_addresses_unless_they_are_defined() {
+        let mut names = DefinedNames::default();
+        let address = |text: &str| text.parse::<Ipv4Addr>().unwrap();
+        let prefix = Ipv4Prefix { address: address("10.1.2.3"), mask: address("255.255.255.0") };
+        let ethernet = EthernetAddress([2, 0, 0, 0, 0, 1]);
+        names.interfaces.push(InterfaceAddresses {
+            name: "eth0".to_owned(),
+            ipv4: Some(prefix),
+            gateway: Some(address("10.1.2.254")),
+            ethernet: Some(ethernet),
+        });
+        let found = ["eth0", "eth0:ip", "eth0:bcast", "eth0:gw", "eth0:other", "eth1", "eth1:gw"]
+            .map(|name| names.find_ipv4(name).map_or(String::new(), |it| it.to_string()));
+        assert_eq!(found, ["10.1.2.3", "10.1.2.3", "10.1.2.255", "10.1.2.254", "", "", ""]);
+        assert_eq!(
+            (names.find_ipv4_prefix("eth0:ipnet"), names.find_ipv4_prefix("eth1")),
+            (Some(prefix), None)
+        );
+        assert_eq!(names.find_ethernet("eth0:eth"), Some(ethernet));
+        names.ipv4.insert("eth0".to_owned(), address("10.9.9.9"));
+        assert_eq!(names.find_ipv4("eth0"), Some(address("10.9.9.9")));
     }
 
     #[test]

@@ -597,6 +597,7 @@ pub(crate) fn connect_ports(
 fn build(graph: &ElementGraph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, IndexedErrors> {
     let mut errors = BTreeMap::new();
     let mut elements: Vec<Option<BuiltElement>> = (0..graph.declared.len()).map(|_| None).collect();
+    services.names.interfaces = services.system.interfaces();
     // An element without ports is there for others, such as one that defines names: it goes first.
     let (first, later): (Vec<usize>, Vec<usize>) =
         (0..graph.declared.len()).partition(|element| graph.classes[*element].ports == "0/0");
@@ -639,7 +640,7 @@ impl ArgumentNames for GraphNames<'_> {
     }
 
     fn ipv4_prefix(&self, name: &str) -> Option<Ipv4Prefix> {
-        self.defined.ipv4_prefixes.get(name.strip_suffix(":ipnet").unwrap_or(name)).copied()
+        self.defined.find_ipv4_prefix(name)
     }
 
     fn ipv6(&self, name: &str) -> Option<Ipv6Addr> {
@@ -651,7 +652,7 @@ impl ArgumentNames for GraphNames<'_> {
     }
 
     fn ethernet(&self, name: &str) -> Option<EthernetAddress> {
-        self.defined.ethernet.get(name.strip_suffix(":eth").unwrap_or(name)).copied()
+        self.defined.find_ethernet(name)
     }
 
     fn port(&self, protocol: u8, name: &str) -> Option<u16> {

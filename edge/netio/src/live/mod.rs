@@ -1,5 +1,6 @@
 //! Receiving and sending of packets on live interfaces: see [`LiveSource`] and [`LiveSink`].
 
+mod addresses;
 mod error;
 mod event;
 mod fanout;
@@ -23,6 +24,7 @@ mod tap;
 mod totals;
 mod xdp;
 
+pub use addresses::{LinkAddresses, link_addresses};
 pub use error::LiveError;
 pub use event::LiveEvent;
 pub use options::{Direction, LiveOptions, SocketKind};

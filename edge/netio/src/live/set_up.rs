@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The hardware type of Ethernet (ARPHRD_ETHER).
-const ETHERNET: libc::sa_family_t = 1;
+pub(super) const ETHERNET: libc::sa_family_t = 1;
 
 const CAPABILITY: &str = "cap_net_admin";
 
@@ -35,12 +35,7 @@ pub struct InterfaceSettings {
 pub fn set_up_interface(interface: &str, settings: &InterfaceSettings) -> Result<(), LiveError> {
     let system = |what| LiveError::refused(interface, what, CAPABILITY);
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(system("opening a socket"))?;
-    let request = || {
-        // SAFETY: a request of integers and pointers, for which zeros are valid.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        sys::set_interface_name(&mut request, interface);
-        request
-    };
+    let request = || request_about(interface);
     if let Some(ethernet) = settings.ethernet {
         let mut hardware = libc::sockaddr { sa_family: ETHERNET, sa_data: [0; 14] };
         for (to, from) in hardware.sa_data.iter_mut().zip(ethernet) {
@@ -104,7 +99,20 @@ fn internet_address(address: Ipv4Addr) -> libc::sockaddr {
     value
 }
 
-fn control(socket: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> std::io::Result<()> {
+/// Returns a request about an interface.
+pub(super) fn request_about(interface: &str) -> libc::ifreq {
+    // SAFETY: a request of integers and pointers, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    sys::set_interface_name(&mut request, interface);
+    request
+}
+
+/// Makes a request.
+pub(super) fn control(
+    socket: &OwnedFd,
+    code: libc::c_ulong,
+    request: &mut libc::ifreq,
+) -> std::io::Result<()> {
     let request = std::ptr::from_mut(request);
     // SAFETY: the kernel reads and writes the request, which is alive here.
     sys::checked(unsafe { libc::ioctl(socket.as_raw_fd(), code as libc::Ioctl, request) }).map(drop)

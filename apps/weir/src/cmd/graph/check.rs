@@ -8,7 +8,7 @@ use crate::Failure;
 use clap::Args;
 use std::io::Write;
 use weir_elements::AllElements;
-use weir_graph::engine::{NoFiles, OneByOne, Router, RunOptions, SimulatedClock, ThreadPlacement};
+use weir_graph::engine::{OneByOne, OnlyInterfaces, Router, RunOptions, SimulatedClock, ThreadPlacement};
 use weir_units::{Escape as _, escaped_lines};
 
 /// `weir graph check`.
@@ -30,7 +30,8 @@ pub fn check(out: &mut impl Write, args: &GraphCheckArgs) -> Result<(), Failure>
     let libraries = LibraryFolders::new(args.configuration.clickpath()).with_elements();
     let Loaded { name, flat } = load(&args.configuration, &libraries, true)?;
     let clock = Box::<SimulatedClock>::default();
-    let mut router = Router::new(flat, &AllElements, Box::new(NoFiles), clock, RunOptions::default())
+    let system = Box::new(OnlyInterfaces(weir_graph_io::interfaces()));
+    let mut router = Router::new(flat, &AllElements, system, clock, RunOptions::default())
         .map_err(|errors| faulty(&name, &errors))?;
     let rights = router.rights();
     let graph = router.graph();
