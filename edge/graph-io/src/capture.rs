@@ -10,6 +10,7 @@ use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use weir_abi::Descriptor;
@@ -201,6 +202,19 @@ impl LineReader for FileLines {
     }
 }
 
+/// Writes bytes to a file without a buffer.
+fn write_at_once(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Returns the interfaces of this host with their addresses; none if the system does not tell them.
 pub fn interfaces() -> Vec<InterfaceAddresses> {
     let with_addresses = |name: String| {
@@ -309,9 +323,10 @@ impl System for GraphSystem {
     }
 
     fn write_text(&mut self, output: TextOutput, text: &str) {
-        // A reader of the texts that is gone does not stop the graph.
+        // A reader of the texts that is gone does not stop the graph. The program can have a lock on its standard output
+        // while threads of a graph run.
         _ = match output {
-            TextOutput::Out => std::io::stdout().write_all(text.as_bytes()),
+            TextOutput::Out => write_at_once(rustix::stdio::stdout(), text.as_bytes()),
             TextOutput::Error => std::io::stderr().write_all(text.as_bytes()),
         };
     }

@@ -193,10 +193,16 @@ fn take(cx: &mut ElementContext<'_>, message: ThreadMessage, is_waiting: bool) {
         }
         ThreadMessage::Stop(count) => cx.services.stops = cx.services.stops.saturating_add(count),
         ThreadMessage::Call(call) => {
-            if is_waiting && threads.part.graph.waits.add(call.from, threads.part.thread) {
+            let (graph, this) = (Arc::clone(&threads.part.graph), threads.part.thread);
+            // The caller waits, also while its call is answered: a call back to its thread must not wait for it.
+            let waits = graph.waits.add(call.from, this);
+            if is_waiting && waits {
                 threads.postponed.push(ThreadMessage::Call(call));
-            } else {
-                answer(cx, &call);
+                return;
+            }
+            answer(cx, &call);
+            if waits {
+                graph.waits.remove(call.from, this);
             }
         }
         ThreadMessage::Answer { id, result } => _ = threads.answers.insert(id, result),
