@@ -670,15 +670,20 @@ impl ControlPort for TestControlPort {
     fn take_news(&mut self, _: &mut Vec<String>) {}
 }
 
+/// Returns the interface of tests.
+pub fn interfaces() -> Vec<InterfaceAddresses> {
+    let address = Ipv4Addr::new(192, 0, 2, 5);
+    vec![InterfaceAddresses {
+        name: "eth9".to_owned(),
+        ipv4: Some(Ipv4Prefix { address, mask: Ipv4Addr::new(255, 255, 255, 0) }),
+        gateway: Some(Ipv4Addr::new(192, 0, 2, 1)),
+        ethernet: Some(EthernetAddress([2, 0, 0, 0, 0, 9])),
+    }]
+}
+
 impl System for TestSystem {
     fn interfaces(&self) -> Vec<InterfaceAddresses> {
-        let address = Ipv4Addr::new(192, 0, 2, 5);
-        vec![InterfaceAddresses {
-            name: "eth9".to_owned(),
-            ipv4: Some(Ipv4Prefix { address, mask: Ipv4Addr::new(255, 255, 255, 0) }),
-            gateway: Some(Ipv4Addr::new(192, 0, 2, 1)),
-            ethernet: Some(EthernetAddress([2, 0, 0, 0, 0, 9])),
-        }]
+        interfaces()
     }
 
     fn open_host_device(&mut self, options: &HostDeviceOptions) -> Result<HostDevice, String> {

@@ -63,7 +63,7 @@ fn run(flat: &FlatConfiguration, threads: usize) -> (u64, u64, u64) {
         router.run();
         value += &router.read_handler("c.count").unwrap_or_default();
     } else {
-        let placed = Router::for_placement(flat.clone(), &AllElements, options);
+        let placed = Router::for_placement(flat.clone(), &AllElements, Vec::new(), options);
         let placement = placed.map(|mut router| ThreadPlacement::of(&mut router, threads));
         let graph = placement.and_then(|it| GraphThreads::start(flat, &AllElements, it, &system, options));
         let mut graph = graph.unwrap_or_else(|errors| panic!("{errors:?}"));

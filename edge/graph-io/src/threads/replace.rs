@@ -45,8 +45,9 @@ impl GraphThreads {
         let Some(replacement) = &self.replacement else { return Ok(()) };
         let configuration = (replacement.parse)(text).map_err(|errors| errors.trim_end().to_owned())?;
         // The threads run on while it is found out where the elements go.
-        let mut router = Router::for_placement(configuration.clone(), self.classes, self.options)
-            .map_err(|it| lines(&it))?;
+        let mut router =
+            Router::for_placement(configuration.clone(), self.classes, crate::interfaces(), self.options)
+                .map_err(|it| lines(&it))?;
         let running = RunningPlacement::new(&self.declared, &self.graph.placement);
         let placement = ThreadPlacement::following(&mut router, self.threads.len(), &running);
         let moves = running.moves(router.graph(), &placement);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use weir_elements::AllElements;
-use weir_elements::testing::{TestSystems, TestedGraph};
+use weir_elements::testing::{TestSystems, TestedGraph, interfaces};
 use weir_graph::engine::{
     GraphClock, GraphError, NoFiles, Router, RunOptions, SimulatedClock, ThreadPlacement,
 };
@@ -17,7 +17,7 @@ pub fn flat(text: &str) -> FlatConfiguration {
 
 /// Returns the placement of a configuration.
 pub fn placement(flat: &FlatConfiguration, threads: usize) -> Result<ThreadPlacement, Vec<GraphError>> {
-    let mut router = Router::for_placement(flat.clone(), &AllElements, RunOptions::default())?;
+    let mut router = Router::for_placement(flat.clone(), &AllElements, interfaces(), RunOptions::default())?;
     Ok(ThreadPlacement::of(&mut router, threads))
 }
 

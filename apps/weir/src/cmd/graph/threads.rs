@@ -103,7 +103,8 @@ impl RunningGraph {
             let (files, clock) = system(0);
             return Ok(Self::One(Box::new(Router::new(flat, &AllElements, files, clock, options)?)));
         }
-        let mut router = Router::for_placement(flat.clone(), &AllElements, options)?;
+        let mut router =
+            Router::for_placement(flat.clone(), &AllElements, weir_graph_io::interfaces(), options)?;
         let placement = ThreadPlacement::of(&mut router, threads);
         unfollowed(&placement, router.graph()).iter().for_each(|line| warn(line));
         drop(router);

@@ -5,9 +5,9 @@
 //! answer. Its thread answers between two batches. While it waits itself, it answers only calls that would close a
 //! circle of waiting threads.
 
-use super::super::clock::GraphClock;
+use super::super::clock::{GraphClock, SimulatedClock};
 use super::super::context::{ElementContext, Services};
-use super::super::effects::System;
+use super::super::effects::{InterfaceAddresses, OnlyInterfaces, System};
 use super::super::handler::{HandlerError, HandlerFault};
 use super::super::replace::OtherArguments;
 use super::super::router::{ElementClasses, GraphError, Router, RunOptions, without_elements};
@@ -235,9 +235,12 @@ impl Router {
     pub fn for_placement(
         configuration: FlatConfiguration,
         classes: &dyn ElementClasses,
+        interfaces: Vec<InterfaceAddresses>,
         options: RunOptions,
     ) -> Result<Self, Vec<GraphError>> {
-        let router = Self::assemble(configuration, classes, Services::default(), options);
+        let system = Box::new(OnlyInterfaces(interfaces));
+        let services = Services::new(system, Box::<SimulatedClock>::default(), 0);
+        let router = Self::assemble(configuration, classes, services, options);
         let mut router = router.map_err(|failed| without_elements(failed.1))?;
         let elements = router.elements.len();
         _ = router.initialize_range(0..elements);
