@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn an_update_by_a_half_is_that_by_a_word() {
-        for (old, new) in [(0x5555, 0x3285), (0x4011, 0x3f11), (0, 0xffff), (0xffff, 0), (0x0100, 0), (7, 7)]
+        assert_eq!(updated_checksum_of_half(0xffff, 0xffff, 0), 0xffff, "~(0 + 0 + 0), by equation 3");
+        for (old, new) in [(0x5555, 0x3285), (0x4011, 0x3f11), (0, 0xffff), (0xffff, 1), (0x0100, 0), (7, 7)]
         {
             for checksum in 0..=u16::MAX {
                 let by_word = updated_checksum(checksum, u32::from(old), u32::from(new));
