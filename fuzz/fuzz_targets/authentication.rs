@@ -24,7 +24,7 @@ use network::{DELAY, Network};
 
 const HEADER: AnepHeader = AnepHeader { flags: 0x80, type_id: 7 };
 
-/// The first byte selects the form of the rest: a datagram, edits of a sealed packet, or fragments to seal.
+// The first byte selects the form of the rest: a datagram, edits of a sealed packet, or fragments to seal.
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let mut network = Network::new(3, DatagramLimits::default());

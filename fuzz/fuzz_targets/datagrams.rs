@@ -18,7 +18,7 @@ mod network;
 mod pair;
 use network::{DELAY, Flight, Network, SECOND};
 
-/// The first byte selects the form of the rest: edits of the datagrams of a handshake, or datagrams to insert.
+// The first byte selects the form of the rest: edits of the datagrams of a handshake, or datagrams to insert.
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, bytes)) = bytes.split_first() else { return };
     match which % 2 {
