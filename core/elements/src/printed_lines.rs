@@ -79,12 +79,7 @@ macro_rules! printed_lines {
         }
 
         weir_graph::handlers! {
-            "active": "false if nothing is printed",
-                read |this, _, _| Ok(this.lines.is_active.to_string()),
-                write |this, value, _| {
-                    this.lines.is_active = crate::values::read(value)?;
-                    Ok(String::new())
-                };
+            "active": "false if nothing is printed", field lines.is_active;
         }
     };
 }

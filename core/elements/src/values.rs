@@ -1,21 +1,10 @@
 //! Values of handlers, read as arguments are, and values in texts.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
-use weir_graph::Landmark;
-use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, FixedDecimal, NoNames};
-use weir_graph::engine::Reason;
+use weir_graph::arguments::{ArgumentContext, ArgumentFault, ArgumentValue, FixedDecimal};
 use weir_units::{Nanos, Timestamp};
 
-/// Reads the value of a write handler.
-///
-/// # Errors
-///
-/// Fails with a reason if the text is no value of the type.
-pub fn read<T: ArgumentValue>(text: &str) -> Result<T, Reason> {
-    let landmark = Landmark { file: "handler".into(), line: 0 };
-    let context = ArgumentContext { element: "", class: "", landmark: &landmark, names: &NoNames };
-    T::parse_argument(text.trim(), &context).map_err(|fault| fault.to_string())
-}
+pub use weir_graph::arguments::read_value as read;
 
 /// Returns a time in seconds, with six decimals if that is exact, else with nine, as Click writes it.
 pub fn seconds(time: Timestamp) -> String {

@@ -142,7 +142,7 @@ fn the_checksum_detects_every_changed_bit_and_is_optional() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What was written reads back, and what was read is written to the same bytes.
+    /// A packet that was written reads back, and one that was read is written to the same bytes.
     #[test]
     fn packets_read_back(
         flags in any::<u8>(),

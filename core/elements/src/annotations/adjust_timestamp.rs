@@ -56,12 +56,7 @@ impl AdjustTimestamp {
 
 impl Element for AdjustTimestamp {
     handlers! {
-        "time": "the time that is added",
-            read |this, _, _| Ok(this.time.to_string()),
-            write |this, value, _| {
-                this.time = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "time": "the time that is added", field time;
     }
 }
 

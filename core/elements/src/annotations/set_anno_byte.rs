@@ -49,12 +49,7 @@ impl Element for SetAnnotationByte {
 
     handlers! {
         "anno": "the offset of the annotation", read |this, _, _| Ok(this.offset.to_string());
-        "value": "the number",
-            read |this, _, _| Ok(this.value.to_string()),
-            write |this, value, _| {
-                this.value = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "value": "the number", field value;
     }
 }
 

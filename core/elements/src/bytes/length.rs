@@ -114,12 +114,7 @@ impl Element for Truncate {
     reconfigured_fields!(length, has_extra);
 
     handlers! {
-        "nbytes": "the most bytes of a packet",
-            read |this, _, _| Ok(this.length.to_string()),
-            write |this, value, _| {
-                this.length = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "nbytes": "the most bytes of a packet", field length;
     }
 }
 
@@ -176,12 +171,7 @@ struct CheckLength {
 
 impl Element for CheckLength {
     handlers! {
-        "length": "the most bytes of a packet",
-            read |this, _, _| Ok(this.length.to_string()),
-            write |this, value, _| {
-                this.length = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "length": "the most bytes of a packet", field length;
     }
 }
 

@@ -301,18 +301,8 @@ impl Element for ArpQuerier {
     }
 
     handlers! {
-        "ipaddr": "the address of this host",
-            read |this, _, _| Ok(this.ip.to_string()),
-            write |this, value, _| {
-                this.ip = crate::values::read(value)?;
-                Ok(String::new())
-            };
-        "broadcast": "the broadcast address",
-            read |this, _, _| Ok(this.broadcast.to_string()),
-            write |this, value, _| {
-                this.broadcast = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "ipaddr": "the address of this host", field ip;
+        "broadcast": "the broadcast address", field broadcast;
         "table": "the entries", read |this, _, cx| table(&this.state, cx);
         "stats": "the numbers of discarded packets and of requests",
             read |this, _, cx| {

@@ -68,24 +68,9 @@ impl Element for EtherVlanEncap {
     reconfigured_fields!(ethertype, source, destination, tag);
 
     vlan_handlers! {
-        "src": "the source address",
-            read |this, _, _| Ok(this.source.to_string()),
-            write |this, value, _| {
-                this.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
-        "dst": "the destination address",
-            read |this, _, _| Ok(this.destination.to_string()),
-            write |this, value, _| {
-                this.destination = crate::values::read(value)?;
-                Ok(String::new())
-            };
-        "ethertype": "the type of the payload",
-            read |this, _, _| Ok(this.ethertype.to_string()),
-            write |this, value, _| {
-                this.ethertype = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source address", field source;
+        "dst": "the destination address", field destination;
+        "ethertype": "the type of the payload", field ethertype;
         "drops": counter "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }

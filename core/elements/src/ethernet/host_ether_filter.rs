@@ -76,12 +76,7 @@ impl Element for HostEtherFilter {
     reconfigured_fields!(address, drops_own, drops_other, offset);
 
     handlers! {
-        "ether": "the address of this host",
-            read |this, _, _| Ok(this.address.to_string()),
-            write |this, value, _| {
-                this.address = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "ether": "the address of this host", field address;
         "drops": counter "the number of filtered frames", read |this, _, _| Ok(this.drops.to_string());
     }
 }

@@ -78,12 +78,7 @@ struct StoreEtherAddress {
 
 impl Element for StoreEtherAddress {
     handlers! {
-        "addr": "the address",
-            read |this, _, _| Ok(this.address.to_string()),
-            write |this, value, _| {
-                this.address = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "addr": "the address", field address;
     }
 }
 

@@ -54,12 +54,7 @@ struct VlanEncap {
 
 impl Element for VlanEncap {
     vlan_handlers! {
-        "ethertype": "the EtherType of the tag",
-            read |this, _, _| Ok(this.ethertype.to_string()),
-            write |this, value, _| {
-                this.ethertype = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "ethertype": "the EtherType of the tag", field ethertype;
         "drops": counter "the number of frames that were too short or too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }

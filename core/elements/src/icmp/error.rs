@@ -242,12 +242,7 @@ impl Element for IcmpError {
     reconfigured_fields!(source, icmp_type, code, not_unicast, mtu, path_mtu, fixes);
 
     handlers! {
-        "src": "the source address of the errors",
-            read |this, _, _| Ok(this.source.to_string()),
-            write |this, value, _| {
-                this.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source address of the errors", field source;
         "mtu": "the most bytes of an error",
             read |this, _, _| Ok(this.mtu.to_string()),
             write |this, value, _| {
@@ -258,12 +253,7 @@ impl Element for IcmpError {
                 this.mtu = mtu;
                 Ok(String::new())
             };
-        "pmtu": "the MTU that is reported",
-            read |this, _, _| Ok(this.path_mtu.to_string()),
-            write |this, value, _| {
-                this.path_mtu = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "pmtu": "the MTU that is reported", field path_mtu;
         "drops": counter "the number of packets that were not answered", read |this, _, _| Ok(this.drops.to_string());
     }
 }

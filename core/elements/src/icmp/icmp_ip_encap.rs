@@ -89,12 +89,7 @@ struct IcmpIpEncap {
 
 impl Element for IcmpIpEncap {
     handlers! {
-        "src": "the source",
-            read |this, _, _| Ok(this.ip.source.to_string()),
-            write |this, value, _| {
-                this.ip.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source", field ip.source;
         "dst": "the destination",
             read |this, _, _| Ok(this.ip.destination.to_string()),
             write |this, value, _| {

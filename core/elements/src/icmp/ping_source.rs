@@ -376,18 +376,8 @@ impl Element for PingSource {
         "active": "false if no requests are sent",
             read |this, _, _| Ok(this.active.to_string()),
             write |this, value, cx| this.write_active(value, cx);
-        "src": "the source",
-            read |this, _, _| Ok(this.source.to_string()),
-            write |this, value, _| {
-                this.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
-        "dst": "the destination",
-            read |this, _, _| Ok(this.destination.to_string()),
-            write |this, value, _| {
-                this.destination = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source", field source;
+        "dst": "the destination", field destination;
         "count": counter "the number of sent requests", read |this, _, _| Ok(this.count.to_string());
         "limit": "the number of requests",
             write |this, value, cx| {

@@ -52,12 +52,7 @@ impl Element for DecIpTtl {
     handlers! {
         "drops": counter "the number of packets that expired or had no IP header",
             read |this, _, _| Ok(this.drops.to_string());
-        "active": "false if all packets pass unchanged",
-            read |this, _, _| Ok(this.is_active.to_string()),
-            write |this, value, _| {
-                this.is_active = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "active": "false if all packets pass unchanged", field is_active;
     }
 }
 

@@ -98,18 +98,8 @@ impl Element for IpEncap {
     reconfigured_fields!(new);
 
     handlers! {
-        "src": "the source",
-            read |this, _, _| Ok(this.new.source.to_string()),
-            write |this, value, _| {
-                this.new.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
-        "dst": "the destination",
-            read |this, _, _| Ok(this.new.destination.to_string()),
-            write |this, value, _| {
-                this.new.destination = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source", field new.source;
+        "dst": "the destination", field new.destination;
         "drops": counter "the number of packets that were too long", read |this, _, _| Ok(this.drops.to_string());
     }
 }

@@ -50,12 +50,7 @@ impl Element for SetIpAddress {
     reconfigured_fields!(address, annotation);
 
     handlers! {
-        "addr": "the address",
-            read |this, _, _| Ok(this.address.to_string()),
-            write |this, value, _| {
-                this.address = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "addr": "the address", field address;
     }
 }
 

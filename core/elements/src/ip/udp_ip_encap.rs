@@ -71,24 +71,14 @@ impl Element for UdpIpEncap {
     reconfigured_fields!(new, udp);
 
     handlers! {
-        "src": "the source",
-            read |this, _, _| Ok(this.new.source.to_string()),
-            write |this, value, _| {
-                this.new.source = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "src": "the source", field new.source;
         "sport": "the source port",
             read |this, _, _| Ok(this.udp.source_port.to_string()),
             write |this, value, _| {
                 UdpPort(this.udp.source_port) = crate::values::read(value)?;
                 Ok(String::new())
             };
-        "dst": "the destination",
-            read |this, _, _| Ok(this.new.destination.to_string()),
-            write |this, value, _| {
-                this.new.destination = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "dst": "the destination", field new.destination;
         "dport": "the destination port",
             read |this, _, _| Ok(this.udp.destination_port.to_string()),
             write |this, value, _| {

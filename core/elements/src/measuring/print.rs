@@ -132,12 +132,7 @@ impl Element for Print {
     reconfigured_fields!(label, most, contents, has_time, has_headroom, active);
 
     handlers! {
-        "active": "false if nothing is printed",
-            read |this, _, _| Ok(this.active.to_string()),
-            write |this, value, _| {
-                this.active = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "active": "false if nothing is printed", field active;
     }
 }
 

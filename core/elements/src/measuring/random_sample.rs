@@ -92,12 +92,7 @@ impl Element for RandomSample {
                 this.sampled = read(value)?.complement();
                 Ok(String::new())
             };
-        "active": "false if all packets go to output 0",
-            read |this, _, _| Ok(this.active.to_string()),
-            write |this, value, _| {
-                this.active = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "active": "false if all packets go to output 0", field active;
         "drops": counter "the number of packets that did not go to output 0",
             read |this, _, _| Ok(this.drops.to_string());
     }

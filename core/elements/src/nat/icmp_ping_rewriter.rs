@@ -1,6 +1,7 @@
 //! `ICMPPingRewriter`: rewrites ICMP echo messages.
 
 use super::form::RewriterForm;
+use super::manual::{common_handlers, full_table, reply_argument, table_arguments};
 use super::mapping::MappingTimeouts;
 use super::rewriter::{GUARANTEE_DEFAULT, RewriterArguments, build, seconds};
 use weir_graph::engine::{Effects, ElementClass, ElementCost, OrderDependence};
@@ -14,7 +15,7 @@ pub static CLASS: ElementClass = ElementClass {
     cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
-    manual: "\
+    manual: concat!("\
 rewrites the addresses and identifiers of ICMP echo messages
 
 ICMPPingRewriter(INPUTSPEC1, ..., INPUTSPECn, [keywords TIMEOUT, GUARANTEE, REAP_INTERVAL, MAPPING_CAPACITY, DST_ANNO, \
@@ -23,29 +24,17 @@ REPLY_ANNO])
 ICMPPingRewriter rewrites echo requests as IPRewriter rewrites packets with ports; its manual describes INPUTSPEC. The \
 identifier of a request takes the place of the source port. Echo replies to rewritten requests get the original \
 addresses and identifier. Replies without a mapping, other packets, and fragments other than the first are discarded, \
-except at an input with pass. A full table removes a mapping for each new one: of those that are not guaranteed any more, the one that expires \
-first. If all are guaranteed, the packet is discarded.
+except at an input with pass. ", full_table!(), "
 
 Arguments:
   TIMEOUT           the timeout of a mapping. Default 5 minutes.
   GUARANTEE         the time for which a mapping cannot be removed for another one after each packet. Default 5 s.
-  REAP_INTERVAL     mappings that have expired are removed every REAP_INTERVAL. Default 15 minutes; 0 for never.
-  MAPPING_CAPACITY  the most mappings, default 1048576 and at most 16777216; or the name of a rewriter whose table is \
-used. CAPACITY is another name.
-  DST_ANNO          true: the annotation DST_IP becomes the new destination. Default true.
-  REPLY_ANNO        an annotation of one byte: replies get the value of the packet that began the mapping
-
+", table_arguments!(), "  DST_ANNO          true: the annotation DST_IP becomes the new destination. Default true.
+", reply_argument!(), "
 Handlers:
   table             r   the mappings, a line for each direction: addresses and identifier, the new ones, and the rest as \
 tcp_table of IPRewriter; mappings is another name
-  table_size        r   the number of mappings of this rewriter; nmappings is another name
-  mapping_failures  r   the number of packets that got no mapping, because no port or address was free or the table was full
-  patterns          r   the INPUTSPECs, with the numbers of their mappings
-  patternN          rw  the INPUTSPEC of input N. Writing it removes the mappings of the input.
-  size              r   the number of mappings in the table, which rewriters can share
-  capacity          rw  the most mappings in the table
-  drops             r   the number of packets that were discarded because they are not of this rewriter, or by drop
-  clear             w   removes all mappings of the table",
+", common_handlers!()),
     build: |cx| {
         let mut args = cx.arguments();
         let timeout = args.keyword("TIMEOUT").or(seconds(300));

@@ -1,6 +1,7 @@
 //! `IPRewriter`: rewrites addresses and ports of TCP and UDP.
 
 use super::form::RewriterForm;
+use super::manual::{common_handlers, full_table, reply_argument, table_arguments, tcp_arguments};
 use super::mapping::MappingTimeouts;
 use super::rewriter::{GUARANTEE_DEFAULT, RewriterArguments, build, seconds};
 use weir_graph::arguments::ElementArguments;
@@ -16,7 +17,7 @@ pub static CLASS: ElementClass = ElementClass {
     cost: ElementCost::E5,
     effects: Effects::NONE,
     order: OrderDependence::Ordered,
-    manual: "\
+    manual: concat!("\
 rewrites the addresses and ports of TCP and UDP packets
 
 IPRewriter(INPUTSPEC1, ..., INPUTSPECn, [keywords TCP_TIMEOUT, TCP_DONE_TIMEOUT, TCP_NODATA_TIMEOUT, TCP_GUARANTEE, \
@@ -38,41 +39,24 @@ L-H? is a random one, L-H# the next one. Without a free port the packet is disca
                     the same with a pattern of IPRewriterPatterns
   ELEMENT           has an element make the mapping, such as a RoundRobinIPMapper
 
-Other packets and fragments other than the first are discarded, except at an input with pass. A full table removes a mapping for each new one: of those that are not guaranteed any more, the one that expires \
-first. If all are guaranteed, the packet is discarded.
+Other packets and fragments other than the first are discarded, except at an input with pass. ", full_table!(), "
 
 Sequence numbers of TCP follow the changes of an FTPPortMapper.
 
 Arguments:
-  TCP_TIMEOUT       the timeout of connections with data in both directions. Default 24 hours. TIMEOUT is another name.
-  TCP_DONE_TIMEOUT  the timeout of connections that have ended, by FIN or RST. Default 4 minutes.
-  TCP_NODATA_TIMEOUT
-                    the timeout of connections without data in one direction. Default 5 minutes.
-  TCP_GUARANTEE     the time for which a mapping cannot be removed for another one after each packet. Default 5 s.
-  UDP_TIMEOUT       the timeout of UDP. Default 5 minutes.
+", tcp_arguments!(), "  UDP_TIMEOUT       the timeout of UDP. Default 5 minutes.
   UDP_STREAMING_TIMEOUT
                     the timeout of UDP flows with at least three packets, and packets in both directions. Default \
 UDP_TIMEOUT.
   UDP_GUARANTEE     as TCP_GUARANTEE
-  REAP_INTERVAL     mappings that have expired are removed every REAP_INTERVAL. Default 15 minutes; 0 for never.
-  MAPPING_CAPACITY  the most mappings, default 1048576 and at most 16777216; or the name of a rewriter whose table is \
-used. CAPACITY is another name.
-  DST_ANNO          true: the annotation DST_IP becomes the new destination. Default true.
-  REPLY_ANNO        an annotation of one byte: replies get the value of the packet that began the mapping
-
+", table_arguments!(), "  DST_ANNO          true: the annotation DST_IP becomes the new destination. Default true.
+", reply_argument!(), "
 Handlers:
   tcp_table         r   the mappings of TCP, a line for each direction: the flow, the new flow, both outputs with a star \
 at that of the direction, the input, and the seconds until the mapping expires; tcp_mappings is another name
   udp_table         r   the mappings of UDP; udp_mappings is another name
   tcp_lookup        r   SADDR SPORT DADDR DPORT: the new addresses and ports of a TCP flow, in the same form
-  table_size        r   the number of mappings of this rewriter; nmappings is another name
-  mapping_failures  r   the number of packets that got no mapping, because no port or address was free or the table was full
-  patterns          r   the INPUTSPECs, with the numbers of their mappings
-  patternN          rw  the INPUTSPEC of input N. Writing it removes the mappings of the input.
-  size              r   the number of mappings in the table, which rewriters can share
-  capacity          rw  the most mappings in the table
-  drops             r   the number of packets that were discarded because they are not of this rewriter, or by drop
-  clear             w   removes all mappings of the table",
+", common_handlers!()),
     build: |cx| {
         let mut args = cx.arguments();
         let mut timeouts = MappingTimeouts::plain(seconds(300), GUARANTEE_DEFAULT);

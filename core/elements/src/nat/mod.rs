@@ -10,6 +10,7 @@ mod input;
 mod ip_addr_pair_rewriter;
 mod ip_addr_rewriter;
 mod ip_rewriter;
+mod manual;
 mod mapping;
 mod mapping_table;
 mod pattern;

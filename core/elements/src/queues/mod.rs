@@ -16,6 +16,7 @@ mod unqueue;
 pub use rate::{EvenRate, TokenBucket};
 pub use rated_bucket::{RatedBucket, RatedQuantity};
 pub use stride::StrideOrder;
+pub(crate) use stride::stride_handlers;
 use weir_graph::engine::ElementClass;
 
 /// The classes of this folder.

@@ -119,6 +119,48 @@ impl StrideOrder {
     }
 }
 
+/// Makes the functions of an element whose field `order` is a [`StrideOrder`]: its handlers, and its other arguments.
+macro_rules! stride_handlers {
+    () => {
+        fn can_reconfigure(&self) -> bool {
+            true
+        }
+
+        fn reconfigure(
+            &mut self,
+            other: &mut dyn std::any::Any,
+            _: &mut weir_graph::engine::ElementContext<'_>,
+        ) -> bool {
+            let Some(other) = other.downcast_ref::<Self>() else { return false };
+            self.order.set_all(&other.order);
+            true
+        }
+
+        fn port_handlers(&self) -> &[String] {
+            self.order.handlers()
+        }
+
+        fn read_handler(
+            &mut self,
+            name: &str,
+            _: &str,
+            _: &mut weir_graph::engine::ElementContext<'_>,
+        ) -> Option<Result<String, weir_graph::engine::Reason>> {
+            self.order.read_handler(name)
+        }
+
+        fn write_handler(
+            &mut self,
+            name: &str,
+            value: &str,
+            _: &mut weir_graph::engine::ElementContext<'_>,
+        ) -> Option<Result<String, weir_graph::engine::Reason>> {
+            self.order.write_handler(name, value)
+        }
+    };
+}
+pub(crate) use stride_handlers;
+
 fn stride(tickets: u32) -> u64 {
     STRIDE_ONE.checked_div(tickets.into()).unwrap_or(0)
 }

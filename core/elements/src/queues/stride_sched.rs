@@ -1,6 +1,6 @@
 //! `StrideSched`: pulls from its inputs in proportion to their tickets.
 
-use super::stride::StrideOrder;
+use super::stride::{StrideOrder, stride_handlers};
 use weir_graph::engine::{
     BuiltElement, Effects, Element, ElementClass, ElementContext, ElementCost, EmittingElement, GraphPacket,
     OrderDependence, Reason, WaitsFor,
@@ -48,37 +48,7 @@ impl Element for StrideScheduler {
         Ok(())
     }
 
-    fn can_reconfigure(&self) -> bool {
-        true
-    }
-
-    fn reconfigure(&mut self, other: &mut dyn std::any::Any, _: &mut ElementContext<'_>) -> bool {
-        let Some(other) = other.downcast_ref::<Self>() else { return false };
-        self.order.set_all(&other.order);
-        true
-    }
-
-    fn port_handlers(&self) -> &[String] {
-        self.order.handlers()
-    }
-
-    fn read_handler(
-        &mut self,
-        name: &str,
-        _: &str,
-        _: &mut ElementContext<'_>,
-    ) -> Option<Result<String, Reason>> {
-        self.order.read_handler(name)
-    }
-
-    fn write_handler(
-        &mut self,
-        name: &str,
-        value: &str,
-        _: &mut ElementContext<'_>,
-    ) -> Option<Result<String, Reason>> {
-        self.order.write_handler(name, value)
-    }
+    stride_handlers!();
 }
 
 impl EmittingElement for StrideScheduler {

@@ -43,12 +43,7 @@ struct Block {
 
 impl Element for Block {
     handlers! {
-        "thresh": "the greatest rate of output 0",
-            read |this, _, _| Ok(this.threshold.to_string()),
-            write |this, value, _| {
-                this.threshold = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "thresh": "the greatest rate of output 0", field threshold;
     }
 }
 

@@ -77,12 +77,7 @@ impl Element for Discard {
                 }
                 Ok(String::new())
             };
-        "burst": "the most packets of one turn",
-            read |this, _, _| Ok(this.burst.to_string()),
-            write |this, value, _| {
-                this.burst = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "burst": "the most packets of one turn", field burst;
         "reset_counts": "sets the count to 0",
             write |this, _, _| {
                 this.count = 0;

@@ -198,10 +198,8 @@ impl DumpInput {
 
     /// Returns the position of the latest packet.
     fn packet_position(&self) -> u64 {
-        match self.next.checked_sub(1) {
-            Some(latest) => {
-                self.block_position + bytes_in_file(self.block.packets.get(..latest).unwrap_or_default())
-            }
+        match self.next.checked_sub(1).and_then(|latest| self.block.packets.get(latest)) {
+            Some(latest) => self.position() - bytes_in_file(std::slice::from_ref(latest)),
             None => self.earlier_position,
         }
     }

@@ -58,12 +58,7 @@ impl Bypass {
 
 impl Element for Bypass {
     handlers! {
-        "active": "true while packets go the other way",
-            read |this, _, _| Ok(this.is_active.to_string()),
-            write |this, value, _| {
-                this.is_active = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "active": "true while packets go the other way", field is_active;
     }
 }
 

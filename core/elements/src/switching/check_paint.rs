@@ -47,12 +47,7 @@ struct CheckPaint {
 
 impl Element for CheckPaint {
     handlers! {
-        "color": "the paint",
-            read |this, _, _| Ok(this.color.to_string()),
-            write |this, value, _| {
-                this.color = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "color": "the paint", field color;
     }
 }
 

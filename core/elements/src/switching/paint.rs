@@ -49,12 +49,7 @@ impl Element for Paint {
     reconfigured_fields!(color, offset);
 
     handlers! {
-        "color": "the number",
-            read |this, _, _| Ok(this.color.to_string()),
-            write |this, value, _| {
-                this.color = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "color": "the number", field color;
     }
 }
 

@@ -82,12 +82,7 @@ impl PaintTee {
 
 impl Element for PaintTee {
     handlers! {
-        "color": "the paint",
-            read |this, _, _| Ok(this.color.to_string()),
-            write |this, value, _| {
-                this.color = crate::values::read(value)?;
-                Ok(String::new())
-            };
+        "color": "the paint", field color;
     }
 }
 

@@ -1,9 +1,9 @@
 //! `StrideSwitch`: sends packets to its outputs in proportion to their tickets.
 
-use crate::queues::StrideOrder;
+use crate::queues::{StrideOrder, stride_handlers};
 use weir_graph::engine::{
-    BuiltElement, Destination, Effects, Element, ElementClass, ElementContext, ElementCost, GraphPacket,
-    OrderDependence, Reason, RoutingElement, Services,
+    BuiltElement, Destination, Effects, Element, ElementClass, ElementCost, GraphPacket, OrderDependence,
+    RoutingElement, Services,
 };
 
 /// The class.
@@ -39,37 +39,7 @@ struct StrideSwitch {
 }
 
 impl Element for StrideSwitch {
-    fn can_reconfigure(&self) -> bool {
-        true
-    }
-
-    fn reconfigure(&mut self, other: &mut dyn std::any::Any, _: &mut ElementContext<'_>) -> bool {
-        let Some(other) = other.downcast_ref::<Self>() else { return false };
-        self.order.set_all(&other.order);
-        true
-    }
-
-    fn port_handlers(&self) -> &[String] {
-        self.order.handlers()
-    }
-
-    fn read_handler(
-        &mut self,
-        name: &str,
-        _: &str,
-        _: &mut ElementContext<'_>,
-    ) -> Option<Result<String, Reason>> {
-        self.order.read_handler(name)
-    }
-
-    fn write_handler(
-        &mut self,
-        name: &str,
-        value: &str,
-        _: &mut ElementContext<'_>,
-    ) -> Option<Result<String, Reason>> {
-        self.order.write_handler(name, value)
-    }
+    stride_handlers!();
 }
 
 impl RoutingElement for StrideSwitch {

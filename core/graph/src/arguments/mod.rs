@@ -52,7 +52,7 @@ pub use names::{ArgumentNames, ElementReference, IpProtocol, NoNames, PatternRef
 pub use number::parse_unsigned;
 pub use reading::{ArgumentContext, ElementArguments, Reading};
 pub use strings::{ByteString, FileName, RawArgument, WordArgument};
-pub use value::ArgumentValue;
+pub use value::{ArgumentValue, read_value};
 
 /// Splits an argument into its keyword and the text after it, if it has a keyword.
 pub fn split_keyword(argument: &str) -> Option<(&str, &str)> {

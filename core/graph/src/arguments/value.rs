@@ -1,6 +1,7 @@
 //! The trait of argument types.
 
-use super::{ArgumentContext, ArgumentFault};
+use super::{ArgumentContext, ArgumentFault, NoNames};
+use crate::Landmark;
 
 /// A type that an argument can have.
 pub trait ArgumentValue: Sized {
@@ -13,6 +14,17 @@ pub trait ArgumentValue: Sized {
 
     /// Returns a value that stands for one that could not be read. It is not used, because the element is not configured.
     fn placeholder() -> Self;
+}
+
+/// Reads a value outside of a configuration, such as that of a write handler, as an argument without names.
+///
+/// # Errors
+///
+/// Fails with a reason if the text is no value of the type.
+pub fn read_value<T: ArgumentValue>(text: &str) -> Result<T, String> {
+    let landmark = Landmark { file: "handler".into(), line: 0 };
+    let context = ArgumentContext { element: "", class: "", landmark: &landmark, names: &NoNames };
+    T::parse_argument(text.trim(), &context).map_err(|fault| fault.to_string())
 }
 
 /// A list of values, as the words of one argument.

@@ -226,19 +226,20 @@ pub enum MeasureKind {
 }
 
 /// Makes the handlers of an element: the table, and the two functions that call them. Each line has the name, a
-/// description, then `read` or `write` or both with a closure. `counter` or `gauge` before the description marks a number
-/// for rates and metrics.
+/// description, then `read` or `write` or both with a closure; or `field` with a field of the element, which is read and
+/// written as an argument. `counter` or `gauge` before the description marks a number for rates and metrics.
 ///
 /// A reading closure gets the element, the argument and the context, and returns a text. A writing closure gets the
 /// element, the value and the context, and returns a text, mostly an empty one, or a reason.
 #[macro_export]
 macro_rules! handlers {
-    ($($name:literal: $($measure:ident)? $description:literal $(, read $read:expr)? $(, write $write:expr)?;)*) => {
+    ($($name:literal: $($measure:ident)? $description:literal
+        $(, field $($field:ident).+)? $(, read $read:expr)? $(, write $write:expr)?;)*) => {
         fn handlers(&self) -> &'static [$crate::engine::HandlerDefinition] {
             &[$($crate::engine::HandlerDefinition {
                 name: $name,
-                reads: $crate::is_given!($($read)?),
-                writes: $crate::is_given!($($write)?),
+                reads: $crate::is_given!($($read)? $(stringify!($($field).+))?),
+                writes: $crate::is_given!($($write)? $(stringify!($($field).+))?),
                 measure: $crate::measure_kind!($($measure)?),
                 description: $description,
             }),*]
@@ -252,6 +253,7 @@ macro_rules! handlers {
             cx: &mut $crate::engine::ElementContext<'_>,
         ) -> Option<Result<String, $crate::engine::Reason>> {
             match name {
+                $($($name => Some(Ok(self.$($field).+.to_string())),)?)*
                 $($($name => {
                     let call: fn(&mut Self, &str, &mut $crate::engine::ElementContext<'_>) -> Result<String, $crate::engine::Reason> = $read;
                     Some(call(self, argument, cx))
@@ -268,6 +270,10 @@ macro_rules! handlers {
             cx: &mut $crate::engine::ElementContext<'_>,
         ) -> Option<Result<String, $crate::engine::Reason>> {
             match name {
+                $($($name => Some($crate::arguments::read_value(value).map(|value| {
+                    self.$($field).+ = value;
+                    String::new()
+                })),)?)*
                 $($($name => {
                     let call: fn(&mut Self, &str, &mut $crate::engine::ElementContext<'_>) -> Result<String, $crate::engine::Reason> = $write;
                     Some(call(self, value, cx))
