@@ -217,12 +217,15 @@ fn write_at_once(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::io::Result<()> 
 
 /// Returns the interfaces of this host with their addresses; none if the system does not tell them.
 pub fn interfaces() -> Vec<InterfaceAddresses> {
-    let with_addresses = |name: String| {
-        let LinkAddresses { ipv4, gateway, ethernet } = link_addresses(&name);
-        let ipv4 = ipv4.map(|(address, mask)| Ipv4Prefix { address, mask });
-        InterfaceAddresses { name, ipv4, gateway, ethernet: ethernet.map(EthernetAddress) }
+    let names = interface_names().unwrap_or_default();
+    let addresses = link_addresses(&names);
+    let named = |(name, LinkAddresses { ipv4, gateway, ethernet })| InterfaceAddresses {
+        name,
+        ipv4: ipv4.map(|(address, mask)| Ipv4Prefix { address, mask }),
+        gateway,
+        ethernet: ethernet.map(EthernetAddress),
     };
-    interface_names().unwrap_or_default().into_iter().map(with_addresses).collect()
+    names.into_iter().zip(addresses).map(named).collect()
 }
 
 impl System for GraphSystem {

@@ -112,8 +112,8 @@ struct SharedState {
     /// Ends another kind of wait of this thread, such as one for devices.
     waker: OnceLock<DeviceWaker>,
     next: AtomicU64,
-    /// The news about connections that were not taken yet, each as a line.
-    news: Mutex<Vec<String>>,
+    /// The news about connections that were not taken yet, each as a line; `None` if they are not wanted.
+    news: Option<Mutex<Vec<String>>>,
     /// The open connections by their number.
     open: Mutex<BTreeMap<u64, PeerStream>>,
 }
@@ -121,7 +121,8 @@ struct SharedState {
 impl SharedState {
     /// Adds a piece of news, unless too many were not taken.
     fn tell(&self, line: String) {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(news) = &self.news else { return };
+        let mut news = news.lock().unwrap_or_else(PoisonError::into_inner);
         if news.len() < NEWS_MAX {
             news.push(line);
         }
@@ -158,6 +159,22 @@ impl ControlServer {
     ///
     /// [`ControlServerError`] if one of them cannot be opened.
     pub fn open(addresses: &[ControlAddress]) -> Result<Self, ControlServerError> {
+        Self::start(addresses, None)
+    }
+
+    /// Opens control sockets as [`ControlServer::open`] does, and keeps news about their connections.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`ControlServer::open`] does.
+    pub(crate) fn open_with_news(addresses: &[ControlAddress]) -> Result<Self, ControlServerError> {
+        Self::start(addresses, Some(Mutex::default()))
+    }
+
+    fn start(
+        addresses: &[ControlAddress],
+        news: Option<Mutex<Vec<String>>>,
+    ) -> Result<Self, ControlServerError> {
         // Each connection has one call at a time.
         let (sender, calls) = sync_channel(CONTROL_CONNECTIONS_MAX);
         let shared = Arc::new(SharedState {
@@ -166,7 +183,7 @@ impl ControlServer {
             graph: thread::current(),
             waker: OnceLock::new(),
             next: AtomicU64::new(0),
-            news: Mutex::default(),
+            news,
             open: Mutex::default(),
         });
         let mut server = Self { shared, calls, sender, listeners: Vec::new() };
@@ -216,7 +233,9 @@ impl ControlServer {
 
     /// Adds the news about connections to a list.
     pub(crate) fn take_news(&self, to: &mut Vec<String>) {
-        to.append(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(news) = &self.shared.news {
+            to.append(&mut news.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Executes the calls that wait: at most one of each connection, so that the graph goes on.

@@ -31,7 +31,7 @@ impl HostControlPort {
             }
             ControlPlace::File(name) => ControlAddress::File(PathBuf::from(name)),
         };
-        let server = ControlServer::open(&[address]).map_err(|error| error.to_string())?;
+        let server = ControlServer::open_with_news(&[address]).map_err(|error| error.to_string())?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = Arc::new(bell.map_err(|error| std::io::Error::from(error).to_string())?);
         let rung = Arc::clone(&bell);

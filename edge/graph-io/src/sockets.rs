@@ -51,8 +51,8 @@ pub struct HostSocket {
     peer: DatagramPeer,
     /// The datagrams of this address are the socket's own.
     own: Option<SocketAddrV4>,
-    /// The rest of a packet of which a stream has taken a part.
-    rest: Vec<u8>,
+    /// The bytes of the next packet that the stream has taken already.
+    begun: usize,
     buffer: Vec<u8>,
     /// The socket that reserves a port.
     _reserved: Option<OwnedFd>,
@@ -109,7 +109,7 @@ impl HostSocket {
             is_server: !options.is_client,
             peer: DatagramPeer::Unknown,
             own: None,
-            rest: Vec::new(),
+            begun: 0,
             buffer: vec![0; options.snap],
             _reserved: None,
             file: None,
@@ -304,7 +304,7 @@ impl HostSocket {
     /// Closes the connection. Returns the state: a server waits for the next one.
     fn close(&mut self, events: &mut dyn SocketEvents) -> SocketState {
         self.active = None;
-        self.rest = Vec::new();
+        self.begun = 0;
         events.tell("closed connection");
         if self.listener.is_some() { SocketState::More } else { SocketState::End }
     }
@@ -369,37 +369,21 @@ impl HostSocket {
 
     fn send_stream(&mut self, bytes: &[u8]) -> SocketSend {
         let Some(active) = &self.active else { return SocketSend::Lost("there is no connection") };
-        while !self.rest.is_empty() {
-            match send(active, &self.rest, SendFlags::NOSIGNAL) {
-                Ok(sent) => _ = self.rest.drain(..sent),
+        // A packet of which there is no room for the rest is sent again, from where the stream has got.
+        while let Some(rest) = bytes.get(self.begun..).filter(|rest| !rest.is_empty()) {
+            match send(active, rest, SendFlags::NOSIGNAL) {
+                Ok(sent) => self.begun += sent,
                 Err(Errno::INTR) => {}
-                Err(error) => return self.stream_failed(error),
-            }
-        }
-        let mut at = 0;
-        while at < bytes.len() {
-            match send(active, &bytes[at..], SendFlags::NOSIGNAL) {
-                Ok(sent) => at += sent,
-                Err(Errno::INTR) => {}
-                // The stream has a part of the packet, so the rest has to follow.
-                Err(Errno::AGAIN | Errno::NOBUFS) if at > 0 => {
-                    self.rest.extend_from_slice(&bytes[at..]);
-                    break;
+                Err(Errno::AGAIN | Errno::NOBUFS) => return SocketSend::Full,
+                // Receiving closes the connection, behind the bytes that have come.
+                Err(_) => {
+                    self.begun = 0;
+                    return SocketSend::Lost("the connection was closed");
                 }
-                Err(error) => return self.stream_failed(error),
             }
         }
+        self.begun = 0;
         SocketSend::Sent
-    }
-
-    fn stream_failed(&mut self, error: Errno) -> SocketSend {
-        if matches!(error, Errno::AGAIN | Errno::NOBUFS) {
-            return SocketSend::Full;
-        }
-        // Receiving notices the end of the connection, too.
-        self.active = None;
-        self.rest = Vec::new();
-        SocketSend::Lost("the connection was closed")
     }
 
     fn send_datagram(&mut self, bytes: &[u8], to: Ipv4Addr) -> SocketSend {
@@ -460,10 +444,13 @@ fn connect_in_time(fd: &OwnedFd, server: &SocketAddrAny) -> Result<(), String> {
     }
     let longest = Timespec { tv_sec: CONNECT_SECONDS, tv_nsec: 0 };
     let mut polled = [PollFd::new(fd, PollFlags::OUT)];
-    match poll(&mut polled, Some(&longest)) {
-        Ok(0) => return Err(format!("connect: no answer in {CONNECT_SECONDS} s")),
-        Ok(_) => {}
-        Err(error) => return Err(failed("connect")(error)),
+    loop {
+        match poll(&mut polled, Some(&longest)) {
+            Ok(0) => return Err(format!("connect: no answer in {CONNECT_SECONDS} s")),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed("connect")(error)),
+        }
     }
     sockopt::socket_error(fd).map_err(failed("connect"))?.map_err(failed("connect"))
 }

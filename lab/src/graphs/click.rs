@@ -104,7 +104,6 @@ pub fn table(
     };
     criteria.extend(sets.iter().filter_map(|(name, _)| alone(name, NO_RULES)));
     criteria.extend(alone(FLOWS, NO_FLOWS));
-    criteria.extend(alone(BEST_LOOKUP, NO_LOOKUP));
     Ok(format!(
         "Whole runs over captures in the page cache, beside Click: {FRAMES} frames of 64 bytes, and the trace for routes. The time for reading the configuration is taken off (Click: a run with `-q`).\n\n{}\n{costs}",
         criterion::table(&criteria)

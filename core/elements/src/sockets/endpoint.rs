@@ -252,7 +252,14 @@ impl Element for SocketElement {
             let to = packet.annotation(DST_IP).first_chunk::<4>().copied().unwrap_or_default();
             match socket.send(packet.bytes(), Ipv4Addr::from(to)) {
                 SocketSend::Sent => state.sent += 1,
-                SocketSend::Full => state.lost.add("there was no room in the socket at the end"),
+                SocketSend::Full => {
+                    // What waits comes behind the rest of this packet.
+                    for packet in std::iter::once(packet).chain(state.waiting.drain(..)) {
+                        state.lost.add("there was no room in the socket at the end");
+                        services.pool.discard(packet);
+                    }
+                    break;
+                }
                 SocketSend::Lost(reason) => state.lost.add(reason),
             }
             services.pool.discard(packet);

@@ -1,7 +1,7 @@
 //! The numbers of a graph: the counters and present values of all its elements, in one reading.
 //!
 //! The handler [`MEASURES`] has a line for each: the element, its class, `counter` or `gauge`, the handler, and the value. So
-//! programs that show rates call one handler, and all numbers are those of one moment.
+//! programs that show rates call one handler. The numbers of the elements on one thread are those of one moment.
 
 use super::context::ElementContext;
 use super::element::MeasureKind;

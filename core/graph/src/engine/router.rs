@@ -597,7 +597,10 @@ pub(crate) fn connect_ports(
 fn build(graph: &ElementGraph, services: &mut Services) -> Result<Vec<Option<BuiltElement>>, IndexedErrors> {
     let mut errors = BTreeMap::new();
     let mut elements: Vec<Option<BuiltElement>> = (0..graph.declared.len()).map(|_| None).collect();
-    services.names.interfaces = services.system.interfaces();
+    // The threads of a graph get the names from the placement of its elements.
+    if services.threads.is_none() {
+        services.names.interfaces = services.system.interfaces();
+    }
     // An element without ports is there for others, such as one that defines names: it goes first.
     let (first, later): (Vec<usize>, Vec<usize>) =
         (0..graph.declared.len()).partition(|element| graph.classes[*element].ports == "0/0");

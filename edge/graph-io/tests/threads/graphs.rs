@@ -45,13 +45,15 @@ fn each_graph_gives_its_results_on_one_and_on_four_threads() {
     let (mut failures, mut checked, mut between) = (Vec::new(), 0, 0);
     for (name, text) in tests() {
         let depends = [DEPEND_ON_TIME, DEPEND_ON_TURNS].concat().contains(&name.as_str());
-        // A graph on several threads cannot be replaced.
-        let depends = depends || stops_after_a_wait(&text);
+        // On several threads a script cannot replace the graph.
         if depends || text.contains("hotconfig") || GraphTest::read(&text).unwrap().has_end() {
             continue;
         }
         let test = without_stops(&text);
         for (threads, batch) in [(1, 64), (4, 64), (4, 1)] {
+            if threads > 1 && stops_after_a_wait(&text) {
+                continue;
+            }
             let queues = std::cell::Cell::new(0);
             let result = test.check_in(batch, &|flat, systems, options| {
                 queues.set(placement(&flat, threads)?.queues.len());
@@ -66,5 +68,5 @@ fn each_graph_gives_its_results_on_one_and_on_four_threads() {
         }
     }
     assert!(failures.is_empty(), "{}\n\n{} failures", failures.join("\n\n"), failures.len());
-    assert!(checked > 250 && between > 12, "{checked} runs, {between} with a queue between threads");
+    assert!(checked > 700 && between > 12, "{checked} runs, {between} with a queue between threads");
 }

@@ -113,7 +113,9 @@ fn a_tcp_server_serves_one_connection_after_the_other() {
 fn a_tcp_client_sends_all_its_packets_and_a_missing_server_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let text = format!("InfiniteSource(DATA abcdefgh, LIMIT 20000) -> s :: Socket(TCP, 127.0.0.1, {port})");
+    let text = format!(
+        "InfiniteSource(DATA abcdefgh, LIMIT 20000) -> Queue(20000) -> s :: Socket(TCP, 127.0.0.1, {port})"
+    );
     let peer = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut bytes = vec![0; 160_000];
@@ -121,16 +123,10 @@ fn a_tcp_client_sends_all_its_packets_and_a_missing_server_is_an_error() {
         bytes.chunks(8).all(|chunk| chunk == b"abcdefgh")
     });
     let mut router = router(&text);
-    // Pushed packets beyond those that wait are lost while the kernel has no room.
-    run_until(&mut router, |router| {
-        count(router, "s.sent") + count(router, "s.drops") >= 20_000 || peer.is_finished()
-    });
-    let lost = count(&mut router, "s.drops");
+    run_until(&mut router, |_| peer.is_finished());
+    assert_eq!((count(&mut router, "s.sent"), count(&mut router, "s.drops")), (20_000, 0));
     router.finish().unwrap();
-    drop(router);
-    if lost == 0 {
-        assert!(peer.join().unwrap());
-    }
+    assert!(peer.join().unwrap());
     let port = free_tcp_port();
     let error = error(&format!("Idle -> Socket(TCP, 127.0.0.1, {port})"));
     assert!(error.contains("connect: Connection refused"), "{error}");

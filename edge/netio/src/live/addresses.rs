@@ -16,19 +16,25 @@ pub struct LinkAddresses {
     pub ethernet: Option<[u8; 6]>,
 }
 
-/// Returns the addresses of an interface; none for one that does not exist.
-pub fn link_addresses(interface: &str) -> LinkAddresses {
-    let Ok(socket) = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) else { return LinkAddresses::default() };
-    let address = || query(&socket, interface, libc::SIOCGIFADDR).and_then(internet_address);
-    let mask = || query(&socket, interface, libc::SIOCGIFNETMASK).and_then(internet_address);
-    LinkAddresses {
-        ipv4: address().zip(mask()),
-        gateway: std::fs::read_to_string("/proc/net/route").ok().and_then(|table| gateway(&table, interface)),
-        ethernet: query(&socket, interface, libc::SIOCGIFHWADDR).and_then(|hardware| {
-            let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.to_ne_bytes()[0]);
-            (hardware.sa_family == ETHERNET).then_some([a, b, c, d, e, f])
-        }),
-    }
+/// Returns the addresses of interfaces, in their order; none for one that does not exist.
+pub fn link_addresses(interfaces: &[String]) -> Vec<LinkAddresses> {
+    let Ok(socket) = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) else {
+        return vec![LinkAddresses::default(); interfaces.len()];
+    };
+    let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let of = |interface: &String| {
+        let ask = |code| query(&socket, interface, code);
+        let address = ask(libc::SIOCGIFADDR).and_then(internet_address);
+        LinkAddresses {
+            ipv4: address.zip(ask(libc::SIOCGIFNETMASK).and_then(internet_address)),
+            gateway: gateway(&routes, interface),
+            ethernet: ask(libc::SIOCGIFHWADDR).and_then(|hardware| {
+                let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.to_ne_bytes()[0]);
+                (hardware.sa_family == ETHERNET).then_some([a, b, c, d, e, f])
+            }),
+        }
+    };
+    interfaces.iter().map(of).collect()
 }
 
 /// Asks the kernel for an address of an interface.
@@ -63,11 +69,10 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_has_its_address() {
-        let found = link_addresses("lo");
-        assert_eq!(found.ipv4, Some((Ipv4Addr::LOCALHOST, Ipv4Addr::new(255, 0, 0, 0))));
-        assert_eq!((found.gateway, found.ethernet), (None, None));
-        assert_eq!(link_addresses("no-such-one"), LinkAddresses::default());
-        assert_eq!(link_addresses(&"long".repeat(100)), LinkAddresses::default());
+        let found = link_addresses(&["lo".to_owned(), "no-such-one".to_owned(), "long".repeat(100)]);
+        let loopback = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(255, 0, 0, 0));
+        assert_eq!(found[0], LinkAddresses { ipv4: Some(loopback), ..LinkAddresses::default() });
+        assert_eq!(found[1..], [LinkAddresses::default(); 2]);
     }
 
     #[test]

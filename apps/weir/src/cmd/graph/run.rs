@@ -95,6 +95,9 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let threads = usize::from(args.threads);
     let control = control_server(args)?;
     let metrics = metrics_server(args, control.as_ref())?;
+    // Fields are dropped in their order: the server of metrics waits for its calls, which the end of the other one ends.
+    let servers = (control, metrics);
+    let control = servers.0.as_ref();
     let options = RunOptions { batch: usize::from(args.batch), ..RunOptions::default() };
     let mut graph = if args.simtime {
         if threads > 1 {
@@ -123,15 +126,14 @@ pub fn run(out: &mut impl Write, args: &GraphRunArgs) -> Result<(), Failure> {
     let begin = Instant::now();
     if !args.quit {
         match &mut graph {
-            RunningGraph::One(router) => run_graph(router, &mut signals, control.as_ref()),
+            RunningGraph::One(router) => run_graph(router, &mut signals, control),
             RunningGraph::Several(graph) => {
-                let control = control.as_ref();
                 let result = graph.run_controlled(control, |graph| signals.end_threads(graph));
                 result.map_err(|errors| faulty(&name, &errors))?;
             }
         }
     }
-    drop((metrics, control));
+    drop(servers);
     let elapsed = begin.elapsed();
     let mut failed = 0;
     if let Err(errors) = graph.finish() {
